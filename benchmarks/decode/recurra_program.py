@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 
 from benchmarks.decode.workload import LAUNCH, STEPS, Work
 from benchmarks.harness import Contestant
-from recurra.llm.program import Form, Written, write
+from recurra.llm.program import DecoderProgram, Form, write
 
 
-def written(work: Work, logprobs: bool, unrolled: bool = True, backend: str = "jax") -> Written:
+def written(
+    work: Work, logprobs: bool, unrolled: bool = True, backend: str = "jax"
+) -> DecoderProgram:
     form = Form(work.B, work.prompt, work.T, logprobs=logprobs, chunk=LAUNCH, unrolled=unrolled)
     return write(work.config, form, backend=backend)
 
 
-def inputs(work: Work, program: Written) -> dict[str, NDArray[Any]]:
+def inputs(work: Work, program: DecoderProgram) -> dict[str, NDArray[Any]]:
     weights = work.weights
     named = {
         key: weights[name] if at is None else weights[name][at]

@@ -21,7 +21,7 @@ from recurra.ops.random import Uniform
 from recurra.ops.reduction import Sum
 from recurra.ops.source import Const, Data, Input
 from recurra.reference import interpreter
-from recurra.reference.equivalence import stood_in
+from recurra.reference.equivalence import with_stubs
 from recurra.runtime.executable import Executable
 
 
@@ -56,7 +56,7 @@ def with_inputs(ctx: Context, bounds: Mapping[Any, Any]) -> Given:
     loop of others goes along its dims.
     """
     given = bounded(ctx.tracer, {str(k): n for k, n in bounds.items()})
-    graph, sizes = stood_in(given.graph, given.sizes), given.sizes
+    graph, sizes = with_stubs(given.graph, given.sizes), given.sizes
     found = [n for n in graph.nodes.values() if _is_source(graph, n, sizes)]
     values = interpreter.run(Graph(graph.nodes, tuple(n.name for n in found), graph.dims), sizes)
     nodes = {**graph.nodes, **{n.name: _input(n) for n in found}}

@@ -12,10 +12,10 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from recurra.llm import config as configs
-from recurra.llm.checkpoint import ONE
 from recurra.llm.config import DecoderConfig
 from recurra.llm.init import random
 from recurra.llm.presets import preset, tiny
+from recurra.llm.tensor_files import ONE
 from recurra.llm.weights import DTYPES, Weights, parts, put, weight_types
 
 os.environ["HF_HUB_OFFLINE"] = "1"

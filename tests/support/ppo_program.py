@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import recurra as rc
-from recurra.rl.traceable import StatefulEnv
+from recurra.rl.traceable_env import StatefulEnv
 from recurra.runtime.executable import Executable
 
 GAMMA, LAM, CLIP, ENTROPY, VALUE, MAX_NORM, LR = 0.97, 0.9, 0.05, 0.02, 0.4, 0.5, 0.3

@@ -192,7 +192,7 @@ class _ExactDemand:
         if new.is_subset(have):
             return False
         if widen:
-            self.demand[name] = isl.widened(have, new).intersect(self.whole[name])
+            self.demand[name] = isl.widen(have, new).intersect(self.whole[name])
         else:
             self.demand[name] = isl.simple_set(have.union(new).coalesce(), MAX_SET_PARTS)
         if self.whole[name].is_subset(self.demand[name]):

@@ -115,8 +115,7 @@ def _statement(
         places = zip(arrays[node.array].domain.dims, node.places, strict=True)
         yield touch(node.array, dict(places), True)
     for k, a in enumerate(node.args):
-        access = plan.accesses.get((text, k))
-        if access is None or access.how != "store" or plan.stores[plan.store_of(a.name)].given:
+        if plan.accesses.get((text, k)) != "store" or plan.stores[plan.store_of(a.name)].given:
             continue
         yield touch(a.name, dict(zip(arrays[a.name].domain.dims, a.index, strict=True)), False)
 

@@ -9,7 +9,7 @@ from recurra.codegen.region import Region
 from recurra.codegen.split_buffers import Places
 from recurra.ir.expr import TRUE, Expr
 from recurra.schedule.dependences import dependences
-from recurra.schedule.legality import waited
+from recurra.schedule.legality import lag_in_loop
 from recurra.schedule.tree import Loop
 from recurra.storage.offload import Offload
 from recurra.storage.storage_plan import StoragePlan
@@ -153,8 +153,8 @@ class Program:
         found = {
             self.plan.store_of(r.ref.name)
             for r in dependences(statements)
-            if self.plan.access(r.sink, r.k) == "store" and inside(r.source)
-            if not inside(r.sink) or waited(statements, r, it.loop).exact != 0
+            if self.plan.accesses[r.sink, r.k] == "store" and inside(r.source)
+            if not inside(r.sink) or lag_in_loop(statements, r, it.loop).exact != 0
         }
         return tuple(sorted(found))
 

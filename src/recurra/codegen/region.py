@@ -119,7 +119,7 @@ class Flow:
         else:
             merge = isinstance(node.op, Merge)
             for k in self.plan.open(node, active) if merge else range(len(node.args)):
-                name, how = node.args[k].name, self.plan.access(text, k)
+                name, how = node.args[k].name, self.plan.accesses[text, k]
                 # a statement that does not run belongs to a branch not taken
                 never = merge and how == "now" and name in self.inside - active
                 if how != "store" and not never:
@@ -137,7 +137,7 @@ def needed(plan: StoragePlan) -> frozenset[str]:
     every = {s: plan.statements[s] for s in members(plan.schedule.items)}
     variables = {init for seeds in plan.seeds.values() for _, init in seeds}
     for s, x in every.items():
-        variables |= {a.name for k, a in enumerate(x.args) if plan.access(s, k) != "store"}
+        variables |= {a.name for k, a in enumerate(x.args) if plan.accesses[s, k] != "store"}
     return frozenset(
         s for s, x in every.items() if not isinstance(x.op, Input) or x.array in variables
     )
@@ -150,8 +150,7 @@ def stores_of(plan: StoragePlan, statements: Iterable[str]) -> tuple[str, ...]:
         if plan.written(s) in plan.stores:
             out.add(plan.written(s))
         for k, a in enumerate(plan.statements[s].args):
-            access = plan.accesses.get((s, k))
-            if access is not None and access.how == "store":
+            if plan.accesses.get((s, k)) == "store":
                 out.add(plan.store_of(a.name))
     return tuple(n for n in plan.stores if n in out)
 
@@ -160,8 +159,7 @@ def read_by(plan: StoragePlan, region: Region) -> frozenset[str]:
     """The stores of which a region reads a point, not only writes."""
     mine = [s for s in members(region.items) if s in region.active]
     pairs = [(s, k, a.name) for s in mine for k, a in enumerate(plan.statements[s].args)]
-    found = [(plan.accesses.get((s, k)), name) for s, k, name in pairs]
-    return frozenset(plan.store_of(n) for a, n in found if a is not None and a.how == "store")
+    return frozenset(plan.store_of(n) for s, k, n in pairs if plan.accesses.get((s, k)) == "store")
 
 
 def make_region(

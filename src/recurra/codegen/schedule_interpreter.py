@@ -404,7 +404,7 @@ class Walk:
         for k, a in enumerate(node.operands):
             store = self.plan.stores.get(a.name)
             index = dict(zip(self.statements.arrays[a.name].domain.dims, a.index, strict=True))
-            stored = self.plan.accesses[node.name, k].how == "store"
+            stored = self.plan.accesses[node.name, k] == "store"
             if stored and a.name in self.plan.homes:
                 box, axes = self.at_home(a, state, env)
                 args.append(box)
@@ -443,10 +443,10 @@ class Walk:
 
     def value(self, sink: str, index: int, ref: Ref, state: Scope, env: Env) -> object:
         access = self.plan.accesses[sink, index]
-        if access.how == "store" and ref.name in self.plan.homes:
+        if access == "store" and ref.name in self.plan.homes:
             box, axes = self.at_home(ref, state, env)
             return self.machine.xp.permute_dims(box, tuple(map(axes.index, range(len(axes)))))
-        if access.how == "store":
+        if access == "store":
             return self.read(self.plan.stores[ref.name], ref, state, env)
         return self.latest(ref.name, state)
 

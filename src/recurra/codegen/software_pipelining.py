@@ -25,7 +25,7 @@ from recurra.codegen.loop_segments import calls_host, members
 from recurra.ir.statement import StatementGraph
 from recurra.polyhedral.extent import varies
 from recurra.schedule.dependences import dependences
-from recurra.schedule.legality import waited
+from recurra.schedule.legality import lag_in_loop
 from recurra.schedule.tree import Exec, Item, Loop, Schedule
 
 
@@ -75,7 +75,7 @@ def of_groups(graph: StatementGraph, loop: Loop, groups: Collection[str]) -> Loo
         return None
     mine = set(members(inner.body))
     inside = (r for r in dependences(graph) if r.sink in mine and r.source in mine)
-    return inner if all(waited(graph, r, inner).exact == 0 for r in inside) else None
+    return inner if all(lag_in_loop(graph, r, inner).exact == 0 for r in inside) else None
 
 
 def from_call(

@@ -20,7 +20,7 @@ from recurra.cost.prices import Prices
 from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
 from recurra.ir.graph import Slice
 from recurra.schedule.dependences import dependences
-from recurra.schedule.legality import waited
+from recurra.schedule.legality import lag_in_loop
 from recurra.schedule.tree import Loop
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
@@ -111,9 +111,9 @@ def turns(plan: StoragePlan, loop: Loop, seg: LoopSegment[int], counted: Collect
         if r.sink not in seg.active or r.source not in seg.active:
             continue
         x = inner[r.sink]
-        if inner[r.source] is not x or waited(plan.statements, r, loop).exact != 0:
+        if inner[r.source] is not x or lag_in_loop(plan.statements, r, loop).exact != 0:
             return False
-        if isinstance(x, Loop) and waited(plan.statements, r, x).exact != 0:
+        if isinstance(x, Loop) and lag_in_loop(plan.statements, r, x).exact != 0:
             return False
     return True
 
@@ -147,7 +147,7 @@ def _points(
     read = [
         a.index[arrays[a.name].domain.dims.index(dim)]
         for k, a in enumerate(node.args)
-        if plan.store_of(a.name) == name and plan.access(text, k) == "store"
+        if plan.store_of(a.name) == name and plan.accesses[text, k] == "store"
     ]
     if plan.written(text) == name:
         at = dict(zip(arrays[node.array].domain.dims, node.places, strict=True))

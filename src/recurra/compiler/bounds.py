@@ -1,4 +1,4 @@
-"""Bounds at compile time: numbers, and those that the data set (rc.until)."""
+"""Bind the bounds of a program: numbers, and bounds that data set (rc.until)."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from recurra.transforms.canonicalize.domains import known_branch
 from recurra.transforms.early_exit.lower_until import Ending, end_rows
 from recurra.transforms.rewriter.pattern_rewriter import apply
 
-MAX_ELEMENTS = 2**60  # of an array: of 8 bytes each, their bytes have a number of 64 bits
+MAX_ELEMENTS = 2**60  # of an array: with 8 bytes each, their bytes fit a number of 64 bits
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """The equations of a program, which are put out under which name, and its bounds."""
+    """The equations of a program, the outputs that are logged under a name, and its bounds."""
 
     graph: Graph
     logs: dict[str, str]
     sizes: dict[str, int]
-    checks: dict[str, IndexCheck]  # by the outputs that tell what they find
+    checks: dict[str, IndexCheck]  # by the outputs with their results
     most: dict[str, int]  # every bound as a number
 
 
 def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = False) -> Bounded:
-    """The program with numbers for its bounds.
+    """Return the program with numbers for its bounds.
 
-    Those that the data set are numbers in the equations: their largest, past which nothing is read.
-    Raises DomainError where a row that ends would be read past its end, or has no length to give.
+    Bounds that data set are their largest values, past which nothing is read. Raises DomainError if
+    a row that ends would be read past its end, or has no length.
     """
     data = {name: u for name, u in given.items() if isinstance(u, Until)}
     graph = tracer.graph([u.done.name for u in data.values()])
@@ -60,27 +60,27 @@ def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = Fals
     for name, u in data.items():
         _expect(tracer, graph, name, u)
     written = graph.outputs
-    ends = (u.done.name for u in data.values())  # asked for, too
-    asked = replace(graph, outputs=tuple(dict.fromkeys([*written, *ends])))
-    safe = check_safety(asked, sizes, {name: u.most for name, u in data.items()})
-    known = apply(
-        safe, (known_branch,), {}, share=False
-    )  # y[T-1] as it is defined waits for no end
+    kept = [u.done.name for u in data.values()]
+    with_ends = replace(graph, outputs=tuple(dict.fromkeys([*written, *kept])))
+    safe = check(with_ends, sizes, {name: u.most for name, u in data.items()})
+    known = apply(safe, (known_branch,), {}, share=False)  # so that y[T-1] waits for no row's end
     graph = replace(known, outputs=written)
     for name in _innermost_first(graph, data):
         u = data[name]
-        kept = [x.done.name for x in data.values()]
         ending = Ending(u.done.name, u.first, u.most, u.loc, u.every)
         graph = end_rows(graph, name, ending, kept)
-    shown = dict(zip(written, graph.outputs, strict=True))
-    left = {n: v for n, v in sizes.items() if n not in data}
-    logs = {name: shown[x] for name, x in tracer.logs.items()}
-    ends = {shown[x]: replace(c, last=shown[c.last]) for x, c in checks.items()}
-    return Bounded(graph, logs, left, ends, sizes)
+    new_names = dict(zip(written, graph.outputs, strict=True))
+    return Bounded(
+        graph,
+        logs={name: new_names[x] for name, x in tracer.logs.items()},
+        sizes={n: v for n, v in sizes.items() if n not in data},
+        checks={new_names[x]: replace(c, last=new_names[c.last]) for x, c in checks.items()},
+        most=sizes,
+    )
 
 
 def expect_room(plan: StoragePlan, given: Mapping[str, Any]) -> None:
-    """Raises DomainError where a tensor is kept at every point of rows that have no limit."""
+    """Raise DomainError if a tensor is stored at every point of rows that have no limit."""
     endless = [u for u in given.values() if isinstance(u, Until) and u.most == NEVER]
     if not endless:
         return
@@ -105,7 +105,7 @@ def expect_room(plan: StoragePlan, given: Mapping[str, Any]) -> None:
 
 
 def expect_sizes(plan: StoragePlan) -> None:
-    """Raises DomainError where an array has more elements than can be counted."""
+    """Raise DomainError if an array has more than MAX_ELEMENTS elements, or an axis MAX_POINTS."""
     for n in plan.graph.nodes.values():
         types = n.type.items if isinstance(n.type, Tuple) else (n.type,)
         store = plan.stores.get(n.name)
@@ -123,7 +123,7 @@ def expect_sizes(plan: StoragePlan) -> None:
 
 
 def _expect(tracer: Tracer, graph: Graph, bound: str, until: Until) -> None:
-    """The tensor that sets a bound varies with the dim that it bounds."""
+    """Raise DomainError unless the tensor that sets a bound varies with the dim that it bounds."""
     if until.program is not tracer or until.done.name not in graph.nodes:
         raise DomainError(
             f"the bound {bound} is set by {until.done.name}, of another program",
@@ -131,8 +131,8 @@ def _expect(tracer: Tracer, graph: Graph, bound: str, until: Until) -> None:
             hint="give a tensor of the program that is compiled",
             loc=until.loc,
         )
-    mine = [d.range for d in tracer.dims if d.hi == Sym(bound)]
-    if not mine:
+    bounded_dims = [d.range for d in tracer.dims if d.hi == Sym(bound)]
+    if not bounded_dims:
         raise DomainError(
             f"the bound {bound} cannot be set by data",
             facts=f"it bounds no dim; the dims are {', '.join(str(d.range) for d in tracer.dims)}",
@@ -140,12 +140,12 @@ def _expect(tracer: Tracer, graph: Graph, bound: str, until: Until) -> None:
             loc=until.loc,
         )
     domain = graph[until.done.name].domain
-    if mine[0] not in domain.ranges:
+    own = bounded_dims[0]
+    if own not in domain.ranges:
         raise DomainError(
-            f"the bound {bound} is set by {until.done.name}, "
-            f"which does not vary with {mine[0].dim}",
-            facts=f"it is defined over {domain or 'no dim'}, and ends {mine[0]}",
-            hint=f"give a tensor with a value at every point of {mine[0].dim}",
+            f"the bound {bound} is set by {until.done.name}, which does not vary with {own.dim}",
+            facts=f"it is defined over {domain or 'no dim'}, and ends {own}",
+            hint=f"give a tensor with a value at every point of {own.dim}",
             loc=until.loc,
         )
     if not isinstance(until.first, int) and bound in symbols(until.first):
@@ -158,11 +158,10 @@ def _expect(tracer: Tracer, graph: Graph, bound: str, until: Until) -> None:
 
 
 def _innermost_first(graph: Graph, data: Mapping[str, Until]) -> list[str]:
-    """The bounds in an order in which rows come before what they are the points of.
+    """Order bounds such that inner rows come before the rows whose points they are.
 
-    A row over (b, s), of which the data say where it ends, is a point of the row over b that ends
-    s: how many points all of the rows have is a sum over those of the outer one. Raises DomainError
-    if each of two bounds ends rows of the other.
+    A row over (b, s) that ends by data is a point of the row over b that ends s: the number of
+    points of all rows is a sum over the points of the outer one. Raises DomainError for a cycle.
     """
     over = {name: graph[u.done.name].domain for name, u in data.items()}
 

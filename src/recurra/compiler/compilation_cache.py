@@ -1,14 +1,14 @@
-"""The compilation cache, in which the next start finds what this one has compiled.
+"""The compilation cache: programs and regions that an earlier process compiled.
 
     RECURRA_CACHE/recurra/programs/3f0c../program          passes, schedule, plan and host code
     RECURRA_CACHE/recurra/programs/3f0c../region_1_i-9b..  the name of a region's code
-    RECURRA_CACHE/recurra/programs/52e1../code             a region as XLA made it for this machine
+    RECURRA_CACHE/recurra/programs/52e1../code             a region that XLA compiled
 
-The name of an entry is a hash of all that decides what is made: of a program the equations, with
-the arrays and functions that they name, bounds, options, this code, its libraries and the machine;
-of a region its text for XLA, the libraries and the machine. A part is a digest and what it is of.
-Entries are code: they are loaded only if nobody else can write them. To empty the cache, delete the
-folder `programs`.
+An entry is named by a hash of everything that its content depends on: for a program the equations,
+with their arrays and functions, bounds, options, this code, its libraries and the machine; for
+a region its text for XLA, the libraries and the machine. A part is a digest and the data. Entries
+are code: they are loaded only if nobody else can write them. To empty the cache, delete the folder
+`programs`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from recurra.support import atomic_write, cpu, private_files
 from recurra.support.notices import told_if_long
 from recurra.support.private_files import NotPrivateError
 
-LARGEST = 1 << 30  # bytes of a cache, about 300 programs of the size of a PPO: those used last stay
-PRUNED_EVERY = LARGEST >> 5  # bytes that a process writes before it looks again whether it is room
+LARGEST = 1 << 30  # bytes of a cache, about 300 programs like a PPO: the last ones used are kept
+PRUNED_EVERY = LARGEST >> 5  # bytes that a process writes before it checks the size again
 LIBRARIES = ("jax", "jaxlib", "numpy")
-OURS = Path("recurra", "programs")  # below the folder that is given: all that is ever removed
+OURS = Path("recurra", "programs")  # below the folder that is given; nothing else is ever removed
 ENTRY = re.compile(r"[0-9a-f]{32}")
 PART = re.compile(
     rf"({re.escape(atomic_write.TEMPORARY)}\d+-)?(program|code|memory-\d+|\w+-[0-9a-f]{{12}})"
@@ -54,35 +54,35 @@ T = TypeVar("T")
 
 
 class Folder:
-    """The folder that entries lie in, as this process uses it: many threads may, at once."""
+    """The folder of the entries; several threads may use it at once."""
 
-    def __init__(self, given: Path):
-        self.given, self.path = given, given / OURS
+    def __init__(self, root: Path):
+        self.root, self.path = root, root / OURS
         self.lock = Lock()
-        self.told: set[str] = set()
+        self.warned: set[str] = set()
         self.unpruned = PRUNED_EVERY
 
     def __reduce__(self) -> tuple[object, ...]:
-        return folder_at, (self.given,)
+        return folder_at, (self.root,)
 
     def tell(self, line: str, kind: str = "") -> None:
         """Print a line on standard error, the first of its kind."""
         with self.lock:
-            new = (kind or line) not in self.told
-            self.told.add(kind or line)
+            new = (kind or line) not in self.warned
+            self.warned.add(kind or line)
         if new:
             print(f"recurra: {line}", file=sys.stderr)
 
     def read(self, path: Path) -> bytes | None:
-        """Return a part that is there, and that nobody else can have written."""
+        """Return a part if it exists, is intact, and nobody else can have written it."""
         try:
-            data = private_files.read(path, self.given)
+            data = private_files.read(path, self.root)
         except NotPrivateError as error:
             self.tell(f"{error.what}: {error.facts}; it is compiled anew", "not private")
             return None
         except OSError:
             return None
-        with suppress(OSError):  # a file system may be for reading only
+        with suppress(OSError):  # the file system may be read-only
             os.utime(path)
         if hashlib.sha256(data[DIGEST:]).digest() == data[:DIGEST]:
             return data[DIGEST:]
@@ -90,7 +90,7 @@ class Folder:
         return None
 
     def write(self, path: Path, data: bytes) -> None:
-        """Write a part, all or nothing; what cannot be kept is told of, and so is what is full."""
+        """Write a part, all or nothing, and prune the folder; warn if either fails."""
         whole = hashlib.sha256(data).digest() + data
         with self.lock:
             error = self._write(path, whole)
@@ -111,11 +111,9 @@ class Folder:
 
     def _write(self, path: Path, whole: bytes) -> OSError | NotPrivateError | None:
         try:
-            private_files.make_folder(self.path, self.given)
-            with atomic_write.locked(
-                self.path, shared=True
-            ):  # nobody removes what is being written
-                private_files.make_folder(path.parent, self.given)
+            private_files.make_folder(self.path, self.root)
+            with atomic_write.locked(self.path, shared=True):  # against pruning
+                private_files.make_folder(path.parent, self.root)
                 atomic_write.replace_unsynced(path, [whole], mode=0o600)
         except (OSError, NotPrivateError) as error:
             return error
@@ -123,14 +121,14 @@ class Folder:
 
 
 @cache
-def folder_at(given: Path) -> Folder:
-    """Return the one object of a folder."""
-    return Folder(given)
+def folder_at(root: Path) -> Folder:
+    """Return the only object of a folder."""
+    return Folder(root)
 
 
 @dataclass(frozen=True)
 class CachedProgram:
-    """The cache of one program, part by part."""
+    """The cache entry of a program, which has parts."""
 
     folder: Folder
     name: str
@@ -143,7 +141,7 @@ class CachedProgram:
         return CachedProgram(self.folder, name)
 
     def beside_for(self, text: str) -> CachedProgram:
-        """Return the entry of what compilers make of a text on this machine."""
+        """Return the entry of a text that is compiled for this machine."""
         return CachedProgram(self.folder, _name(compilers(), text))
 
     def tell(self, line: str) -> None:
@@ -151,7 +149,7 @@ class CachedProgram:
         self.folder.tell(line)
 
     def get(self, part: str, load: Callable[[bytes], T]) -> T | None:
-        """Return a part if it is there; one that cannot be loaded is told of, and made again."""
+        """Return a part if it exists and can be loaded; warn if it cannot."""
         path = self.folder.path / self.name / part
         data = self.folder.read(path)
         if data is None:
@@ -163,16 +161,16 @@ class CachedProgram:
             return None
 
     def put(self, part: str, data: bytes) -> None:
-        """Keep a part."""
+        """Store a part."""
         assert PART.fullmatch(part), part  # else it would never be removed
         self.folder.write(self.folder.path / self.name / part, data)
 
 
 class _Saver(pickle.Pickler):
-    """Writes the names of what every process has of its own in its place.
+    """A pickler that writes references to objects that differ from process to process.
 
-    These are the keys of arrays and functions, and the places of lines among those of the graph:
-    an edit above a program moves its lines, and does not change it.
+    These are arrays and functions, by their keys, and source lines, by their positions in the
+    graph: an edit above a program moves its lines without changing the program.
     """
 
     def __init__(self, file: IO[bytes], graph: Graph):
@@ -187,7 +185,7 @@ class _Saver(pickle.Pickler):
 
 
 class _Loader(pickle.Unpickler):
-    """Puts in the arrays, functions and lines that are at hand."""
+    """An unpickler that resolves references to the arrays, functions and lines of a graph."""
 
     def __init__(self, file: IO[bytes], graph: Graph):
         super().__init__(file)
@@ -198,46 +196,44 @@ class _Loader(pickle.Unpickler):
 
 
 def _lines(graph: Graph) -> list[Loc | None]:
-    """Return the lines of all equations and their branches, in one order."""
+    """Return the source lines of all equations and their branches, in a fixed order."""
     return [loc for n in graph.nodes.values() for loc in (n.loc, *n.locs)]
 
 
 def program(entry: CachedProgram | None, graph: Graph, compile: Callable[[], T]) -> T:
-    """A compiled program: the one that is kept, or a new one, which is.
+    """Return a compiled program: the cached one, or a new one, which is then cached.
 
-    Its arrays and functions, and the lines that it was written in, are those of `graph`.
+    Its arrays, functions and source lines are those of `graph`.
     """
-    if entry is None:
-        return _compiled(compile)
-    found: T | None = entry.get("program", lambda data: _Loader(BytesIO(data), graph).load())
-    if found is not None:
-        return found
-    made, file = _compiled(compile), BytesIO()
-    _Saver(file, graph).dump(made)
-    entry.put("program", file.getvalue())
-    return made
-
-
-def _compiled(compile: Callable[[], T]) -> T:
+    cached: T | None = None
+    if entry is not None:
+        cached = entry.get("program", lambda data: _Loader(BytesIO(data), graph).load())
+    if cached is not None:
+        return cached
     with told_if_long("compiling the program"):
-        return compile()
+        new = compile()
+    if entry is not None:
+        file = BytesIO()
+        _Saver(file, graph).dump(new)
+        entry.put("program", file.getvalue())
+    return new
 
 
 def entry(
-    given: Path,
+    root: Path,
     graph: Graph,
     sizes: Mapping[str, int],
     options: CompileOptions,
     target: Target,
 ) -> CachedProgram | None:
-    """Find the cache entry of a program; None: a function of it cannot be told from others."""
+    """Return the cache entry of a program; None if one of its functions has no text to hash."""
     functions: list[str] = []
     for n in graph.nodes.values():
         if isinstance(n.op, Foreign):
-            tell = getattr(n.op.fn.value, "text", None)
-            if tell is None:
+            text = getattr(n.op.fn.value, "text", None)
+            if text is None:
                 return None
-            functions.append(f"{n.op.fn.key}: {tell([graph.read_type(a) for a in n.args])}")
+            functions.append(f"{n.op.fn.key}: {text([graph.read_type(a) for a in n.args])}")
     arrays = {
         n.op.key.key: hashlib.sha256(n.op.key.get().tobytes()).hexdigest()
         for n in graph.nodes.values()
@@ -245,7 +241,7 @@ def entry(
     }
     known = [str(graph), sorted(sizes.items()), options, target, this_code(), compilers()]
     name = _name(*known, sorted(arrays.items()), functions)
-    return CachedProgram(folder_at(given), name)
+    return CachedProgram(folder_at(root), name)
 
 
 def _name(*parts: object) -> str:
@@ -254,7 +250,7 @@ def _name(*parts: object) -> str:
 
 @cache
 def this_code() -> str:
-    """Our source."""
+    """A digest of the source of recurra."""
     digest = hashlib.sha256()
     root = Path(errors.__file__).parent
     for path in sorted(root.rglob("*.py")):
@@ -264,7 +260,7 @@ def this_code() -> str:
 
 @cache
 def compilers() -> str:
-    """The libraries that compile, and the processor that they compile for."""
+    """The versions of the libraries that compile, and the processor."""
     versions: list[str] = []
     for name in LIBRARIES:
         try:
@@ -275,23 +271,23 @@ def compilers() -> str:
 
 
 def prune(root: Path, largest: int) -> None:
-    """Remove the entries that were not used for longest, until the others have room.
+    """Remove the least recently used entries until the others take at most `largest` bytes.
 
-    Nothing is removed but files of the names that we give them, in folders of the names that we
-    give them, and no link is followed. Whoever reads an entry meanwhile does not find a part, and
-    makes it again. Raises OSError if there is no room after all.
+    Only files and folders with our names are removed, and no link is followed. A process that reads
+    an entry meanwhile misses a part, and compiles it again. Raises OSError if an entry that must go
+    cannot be removed.
     """
-    found: list[tuple[float, int, list[str], str]] = []
+    sizes: list[tuple[float, int, list[str], str]] = []
     with os.scandir(root) as entries:
         names = [e for e in entries if ENTRY.fullmatch(e.name)]
         folders = [e.path for e in names if e.is_dir(follow_symlinks=False)]
     for folder in folders:
         parts = _parts(folder)
         size, used = sum(s.st_size for s in parts.values()), (s.st_mtime for s in parts.values())
-        found.append((max(used, default=0.0), size, list(parts), folder))
-    total = sum(size for _, size, _, _ in found)
+        sizes.append((max(used, default=0.0), size, list(parts), folder))
+    total = sum(size for _, size, _, _ in sizes)
     failed: OSError | None = None
-    for _, size, parts, folder in sorted(found)[:-1]:
+    for _, size, parts, folder in sorted(sizes)[:-1]:
         if total > largest:
             try:
                 _remove(folder, parts)
@@ -306,14 +302,14 @@ def _remove(folder: str, parts: Iterable[str]) -> None:
     for path in parts:
         with suppress(FileNotFoundError):
             os.unlink(path)
-    with suppress(OSError):  # somebody else's file is in it, or a new one of ours
+    with suppress(OSError):  # another file is in it
         os.rmdir(folder)
 
 
 def _parts(folder: str) -> dict[str, os.stat_result]:
-    """Return the files of an entry that are ours, by path."""
+    """Return the parts of an entry, by path."""
     found: dict[str, os.stat_result] = {}
-    with suppress(FileNotFoundError), os.scandir(folder) as files:  # somebody else makes room, too
+    with suppress(FileNotFoundError), os.scandir(folder) as files:  # another process prunes, too
         for file in files:
             if PART.fullmatch(file.name) and file.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError):

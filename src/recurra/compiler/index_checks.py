@@ -1,8 +1,8 @@
-"""check="bounds": every read by data tells how far its positions lie outside of the axis they read.
+"""Add the outputs of check="bounds": how far the positions of reads by data are outside an axis.
 
-    y[t<T] = take(x, i)   →   stray[t<T] = i - max(min(i, last), 0), which is put out besides
+    y[t<T] = take(x, i)   →   stray[t<T] = i - max(min(i, last), 0), an additional output
 
-A program runs as it does without the check, on any backend; what is not 0 in `stray` is refused.
+A program runs as it does without the check, on any backend; nonzero elements of `stray` are errors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Starts = Mapping[str, int]  # the first point along a dim
 
 @dataclass(frozen=True)
 class IndexCheck:
-    """One read by data, and the output that tells the last position of its axis."""
+    """A read by data, and the output with the last position of its axis."""
 
     take: Node
     last: str
@@ -37,14 +37,17 @@ class IndexCheck:
     def expect_inside(
         self, stray: np.ndarray, last: np.ndarray, bounds: Mapping[str, int], starts: Starts
     ) -> None:
-        """Raises DomainError if a position is outside; the points begin at `starts`, or the first.
+        """Raise DomainError if a position is outside.
 
-        `stray` is [*dims, *axes of the index], `last` [*dims].
+        Args:
+            stray: [*dims, *axes of the index].
+            last: [*dims].
+            starts: the first points of these arrays, if not those of the domain.
         """
-        found = np.argwhere(stray)
-        if not len(found):
+        outside = np.argwhere(stray)
+        if not len(outside):
             return
-        spot = tuple(int(k) for k in found[0])
+        spot = tuple(int(k) for k in outside[0])
         domain = self.take.domain
         env: dict[str, int] = dict(bounds)
         for r, k in zip(domain, spot, strict=False):
@@ -64,13 +67,13 @@ class IndexCheck:
 
 
 def with_index_checks(graph: Graph) -> tuple[Graph, dict[str, IndexCheck]]:
-    """The graph that puts out, besides, how far the positions of its reads by data are outside."""
+    """Return the graph with the outputs of the check, and a check for each of these."""
     nodes, checks = dict(graph.nodes), dict[str, IndexCheck]()
-    made = _AddedChecks(nodes)
+    added = _AddedChecks(nodes)
     for n in graph.nodes.values():
         if isinstance(n.op, Take):
             size = graph.read_type(n.args[0]).shape[n.op.parts()[0].index(n.op.axis)]
-            last, strays = made.strays(n, size)
+            last, strays = added.strays(n, size)
             checks |= {stray: IndexCheck(n, last) for stray in strays}
     outputs = (*graph.outputs, *checks, *dict.fromkeys(c.last for c in checks.values()))
     return replace(graph, nodes=nodes, outputs=outputs), checks
@@ -78,7 +81,7 @@ def with_index_checks(graph: Graph) -> tuple[Graph, dict[str, IndexCheck]]:
 
 @dataclass
 class _AddedChecks:
-    """Equations that are added to those of a program."""
+    """The equations that are added to a program."""
 
     nodes: dict[str, Node]
 
@@ -90,7 +93,7 @@ class _AddedChecks:
         return Ref(name, node.domain.identity)
 
     def strays(self, node: Node, size: Any) -> tuple[str, Sequence[str]]:
-        """The last position, and how far each is outside; of ragged axes only the extremes."""
+        """The last position, and the distances outside; of ragged axes only the extremes."""
         i = node.args[1]
         if Graph(self.nodes, ()).read_type(i).dtype not in ("i32", "i64"):
             i = self.add(node, Cast(to="i32"), i)
@@ -111,11 +114,10 @@ class _AddedChecks:
     def _extreme(
         self, node: Node, op: type[Max] | type[Min], ref: Ref, type_: Type, axes: Sequence[int]
     ) -> Ref:
-        """The largest or smallest element along some axes, and 0 where they are empty."""
+        """The largest or smallest element along some axes, or 0 if they are empty."""
         for k in reversed(axes):
             shape = Graph(self.nodes, ()).read_type(ref).shape
-            one = Const(value=0, dtype=type_.dtype, shape=(*shape[:k], 1, *shape[k + 1 :]))
-            ref = self.add(
-                node, op(axes=(k,)), self.add(node, Concat(axis=k), ref, self.add(node, one))
-            )
+            zero = Const(value=0, dtype=type_.dtype, shape=(*shape[:k], 1, *shape[k + 1 :]))
+            padded = self.add(node, Concat(axis=k), ref, self.add(node, zero))
+            ref = self.add(node, op(axes=(k,)), padded)
         return ref

@@ -1,4 +1,4 @@
-"""The options of `compile` and `run`: each is checked, and what is wrong is said."""
+"""The options of `compile` and `run`, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recurra.cost import prices
 from recurra.cost.target import PLAIN, Target
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError, here
-from recurra.storage.arena_solvers import Asked
+from recurra.storage.arena_solvers import PlacementSolver
 from recurra.storage.offload import Offload, Tier
 
 KNOBS = frozenset(f.name for f in fields(Tuning))
@@ -32,30 +32,31 @@ class CompileOptions:
     """The options of one compilation: its target, and its limits."""
 
     backend: str | Backend = "jax"
-    """What runs it: "jax", "numpy", "torch"; "jax+nest" and "torch+nest" tune contractions."""
+    """The library that runs it: "jax", "numpy", "torch"; "jax+nest" and "torch+nest" tune
+    contractions."""
     memory: int | str | None = None
-    """Bytes that a run holds at most, such as "2GiB"; more is computed twice, or moved to a disk,
-    where it has to be, and what does not fit even so is refused."""
+    """The most bytes that a run may hold, such as "2GiB". To fit, values are recomputed or moved to
+    a disk; a program that does not fit even so is refused."""
     check: Literal["", "nan", "bounds"] | None = None
-    """With "nan", a run that makes a NaN or inf is refused with the op, the point and the line;
-    launches are then short, and slower. With "bounds", a read by data that leaves its axis is."""
+    """With "nan", a run that computes a NaN or inf fails with the op, the point and the line; its
+    launches are short, and slower. With "bounds", a read by data outside of its axis fails."""
     workers: int = 1
-    """Devices that share the rows of a dim that orders nothing; each has some of them."""
+    """Devices over which the rows of a dim that orders nothing are sharded."""
     groups: int = 1
     """Groups of rows of host environments: while one is stepped, the others act."""
     offload: Offload | Tier | None = None
-    """Large stores lie on the "host" or a "disk"; a `recurra.Offload` says which, and where."""
-    placement: Asked | None = None
-    """Stores lie in one block of memory, where a solver puts them: "greedy", "exact", "mapping", a
-    file of offsets, or a function of the problem."""
+    """Where large stores are kept: the "host" or a "disk"; a `recurra.Offload` has more options."""
+    placement: PlacementSolver | None = None
+    """Put stores in one block of memory, by a solver: "greedy", "exact", "mapping", a file of
+    offsets, or a function of the problem."""
     scheduler: Scheduler = "own"
-    """Who orders the loops; "isl" is the scheduler of isl."""
+    """The scheduler: our own, or isl's."""
     tuning: Tuning = field(default_factory=Tuning)
     """Knobs for experts; each is also an option of its own name."""
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> CompileOptions:
-        """The options that keywords say, knobs of `Tuning` among them."""
+        """The options for keywords, which include the knobs of `Tuning`."""
         return cls().but(given)
 
     def but(self, given: Mapping[str, object]) -> CompileOptions:
@@ -66,13 +67,12 @@ class CompileOptions:
         return replace(options, tuning=replace(options.tuning, **knobs)) if knobs else options
 
     def filled(self, given: Mapping[str, object]) -> CompileOptions:
-        """The options, and of those that have their default what keywords say."""
+        """The options, with keywords for those that have their default."""
         default = CompileOptions()
 
         def is_default(name: str) -> bool:
-            if name in KNOBS:
-                return getattr(self.tuning, name) == getattr(default.tuning, name)
-            return getattr(self, name) == getattr(default, name)
+            mine, theirs = (self.tuning, default.tuning) if name in KNOBS else (self, default)
+            return getattr(mine, name) == getattr(theirs, name)
 
         return self.but({name: x for name, x in given.items() if is_default(name)})
 
@@ -81,17 +81,17 @@ RENAMED = {"swap": "offload"}
 
 
 def by_new_names(given: Mapping[str, object]) -> dict[str, object]:
-    """Options by the names that they have now; an old one gives a DeprecationWarning."""
+    """Rename options with old names; each gives a DeprecationWarning."""
     for name in RENAMED.keys() & given.keys():
-        told = f"the option {name} is called {RENAMED[name]} now; the old name goes with the next"
-        warnings.warn(f"{told} release", DeprecationWarning, stacklevel=3)
+        text = f"the option {name} is called {RENAMED[name]} now; the old name goes with the next"
+        warnings.warn(f"{text} release", DeprecationWarning, stacklevel=3)
     return {RENAMED.get(name, name): x for name, x in given.items()}
 
 
 def read_options(words: Iterable[str]) -> tuple[CompileOptions, Target]:
-    """Read options as text, such as `strip=4 backend=torch`, and what they aim at.
+    """Parse options such as `strip=4 backend=torch`; return them and their target.
 
-    The target is that of the backend on this machine if one is named, else a plain one.
+    The target is the named backend on this machine, or a plain one.
     """
     named = {name: _value(text) for name, _, text in (x.partition("=") for x in words)}
     given = by_new_names(named)
@@ -107,7 +107,7 @@ def target_of(backend: Backend) -> Target:
 
 
 def _value(text: str) -> Any:
-    """A number, True, False or None; anything else is a name."""
+    """Parse a number, True, False or None; any other text is a name."""
     try:
         return literal_eval(text)
     except (SyntaxError, ValueError):
@@ -115,15 +115,13 @@ def _value(text: str) -> Any:
 
 
 CHECKS = ("nan", "bounds")
-PLACEMENTS = {
-    "mapping": "recurra.mapping.compiler_hook:mapping"
-}  # solvers that are another package's
+PLACEMENTS = {"mapping": "recurra.mapping.compiler_hook:mapping"}  # solvers of other packages
 
 
 def checked(options: CompileOptions) -> CompileOptions:
-    """The options, if they can be meant, as a program that is checked at run time needs them.
+    """Check options; with check="nan", adapt them.
 
-    Under "nan" a launch is one iteration, and nothing is tiled, so that a point has a name.
+    A launch is then one iteration, and nothing is tiled, so that a point can be named.
     """
     if options.check not in (None, "", *CHECKS):
         raise RecurraError(
@@ -137,19 +135,15 @@ def checked(options: CompileOptions) -> CompileOptions:
     expect_tuning(options.tuning)
     if options.check != "nan":
         return options
-    tuning = options.tuning
-    named = replace(
-        tuning,
-        chunk=1 if tuning.chunk is None else tuning.chunk,
-        rows=0 if tuning.rows is None else tuning.rows,
-    )
-    return replace(options, tuning=named)
+    defaults = {"chunk": 1, "rows": 0}
+    unset = {k: v for k, v in defaults.items() if getattr(options.tuning, k) is None}
+    return replace(options, tuning=replace(options.tuning, **unset))
 
 
 def expect_known(
     names: Mapping[str, object], bounds: Sequence[str], inputs: Sequence[str] = ()
 ) -> None:
-    """Raises RecurraError, with a name that is near, if one of them is no option."""
+    """Raise RecurraError, with a similar name, if one of the names is no option."""
     known = [f.name for f in (*fields(CompileOptions), *fields(Tuning))]
     for name, value in names.items():
         if name not in known:
@@ -169,7 +163,7 @@ def expect_known(
 
 
 def expect_count(option: str, what: str, given: object) -> None:
-    """Raises RecurraError if an option is no number of things."""
+    """Raise RecurraError if an option is no positive integer."""
     if not isinstance(given, int) or given < 1:
         raise RecurraError(
             f"a program cannot run on {given!r} {option}",
@@ -188,7 +182,7 @@ SWITCHES = ("axes", "last", "single", "attention")
 
 
 def expect_tuning(tuning: Tuning) -> None:
-    """Raises RecurraError for a knob that cannot be turned so."""
+    """Raise RecurraError for a knob with an illegal value."""
     for f in fields(Tuning):
         value: Any = getattr(tuning, f.name)
         if value is None and f.default is None:
@@ -223,12 +217,12 @@ def expect_seed(seed: Any) -> None:
 
 
 def placed(options: CompileOptions, backend: Backend) -> CompileOptions:
-    """The options with a solver for the name "mapping", which is imported only then.
+    """Replace the name of a solver of another package by the solver, which is imported now.
 
-    Raises RecurraError where stores cannot lie in one block.
+    Raises RecurraError if stores cannot be in one block.
     """
-    asked = options.placement
-    if asked is None:
+    solver = options.placement
+    if solver is None:
         return options
     if options.workers > 1:
         raise RecurraError(
@@ -244,14 +238,14 @@ def placed(options: CompileOptions, backend: Backend) -> CompileOptions:
             hint='leave placement out, or compile with backend="numpy" or "torch"',
             loc=here(),
         )
-    if not isinstance(asked, str) or asked not in PLACEMENTS:
+    if not isinstance(solver, str) or solver not in PLACEMENTS:
         return options
-    module, _, name = PLACEMENTS[asked].partition(":")
+    module, _, name = PLACEMENTS[solver].partition(":")
     return replace(options, placement=getattr(importlib.import_module(module), name))
 
 
 def expect_alone(options: CompileOptions) -> None:
-    """Raises RecurraError if stores of several workers are to be offloaded, or watched."""
+    """Raise RecurraError if stores of several workers are to be offloaded or checked."""
     if options.workers == 1:
         return
     facts = f"the program is compiled for {options.workers} workers"

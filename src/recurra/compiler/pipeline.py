@@ -1,4 +1,4 @@
-"""The whole pipeline on one screen: equations to program."""
+"""The compiler's pipeline, from equations to a program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recurra.codegen.software_pipelining import rotated
 from recurra.codegen.split_buffers import by_cost
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pass_manager import PassManager
-from recurra.compiler.schedule_cache import Schedules
+from recurra.compiler.schedule_cache import ScheduleCache
 from recurra.cost.target import PLAIN, Target
 from recurra.ir.bind import bind_bounds, without_negative
 from recurra.ir.expr import symbols
@@ -31,7 +31,7 @@ from recurra.schedule.allen_kennedy import schedule
 from recurra.schedule.isl_scheduler import schedule_by_isl
 from recurra.schedule.legality import violations
 from recurra.schedule.tree import Schedule
-from recurra.storage.arena_solvers import Asked, in_arena
+from recurra.storage.arena_solvers import PlacementSolver, in_arena
 from recurra.storage.copy_coalescing import coalesced
 from recurra.storage.duplicate_stores import without_duplicates
 from recurra.storage.offload import Offload, moved, offload_of, stays, worth
@@ -94,7 +94,7 @@ PASSES: tuple[Pass, ...] = (
     VECTORIZE,
     TURN_INPUTS,
     REDUCTIONS_TO_ACCUMULATORS,
-    REMATERIALIZE,  # folds have let some statements move to another loop
+    REMATERIALIZE,  # again, because folds let some statements move to another loop
     SHARED_BORDERS,
     KEEP_POINTS,
     FUSE_CASTS,
@@ -104,7 +104,7 @@ SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program with the stages it went through."""
+    """A program with the stages of its compilation."""
 
     stages: PassManager
     schedule: Schedule
@@ -112,7 +112,7 @@ class Compiled:
     program: Program
     outputs: Mapping[str, str]  # of the source graph -> of the program
     axes: Mapping[str, Axes]  # of each output of the source graph
-    shards: Shards | None = None  # where rows are split over workers
+    shards: Shards | None = None  # if rows are sharded over workers
 
 
 def compile_graph(
@@ -121,9 +121,9 @@ def compile_graph(
     options: CompileOptions | None = None,
     target: Target = PLAIN,
 ) -> Compiled:
-    """Graph to program, for bounds that are known.
+    """Compile a graph to a program for known bounds.
 
-    Raises ShapeError, DomainError or ScheduleError: a counter-example point and the user's line.
+    Raises ShapeError, DomainError or ScheduleError with a counterexample and the user's line.
     """
     options = options or CompileOptions()
     sizes = known_bounds(graph, sizes)
@@ -131,26 +131,26 @@ def compile_graph(
     graph, sizes = bound(graph, sizes)
     offload = offload_of(options.offload)
     likely = None if offload is None else offload.likely(graph, sizes)
-    schedules = Schedules()
-    cx = compile_context(sizes, replace(options, offload=likely), target, schedules)
+    schedules = ScheduleCache()
+    cx = context(sizes, replace(options, offload=likely), target, schedules)
     stages = PassManager(cx)
     stages.begin(graph)
     g = stages.run(PASSES, graph)
     stages.end()
-    strange = [n.name for n in g.nodes.values() if not _is_as_given(n, graph)]
-    assert not strange, f"{strange[0]} is not what the caller gives"
+    changed = [n.name for n in g.nodes.values() if not _is_original_input(n, graph)]
+    assert not changed, f"{changed[0]} is not what the caller gives"
     order = schedules.of if options.scheduler == "own" else SCHEDULERS[options.scheduler]
     s = order(g, cx.sizes, guarded=guards(g, cx.sizes))
-    schedules.made.clear()  # what passes have asked for is no part of the program
+    schedules.entries.clear()  # the schedules of passes are no part of the program
     s = rotated(s, cx.sizes, cx.turns)
     broken = violations(s, cx.sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
     p = predicated_loops(coalesced(without_duplicates(plan(s, cx.sizes))), target.prices)
-    if stages.asked.check:
-        wrong = validate(p)
-        assert not wrong, wrong[0]
+    if stages.config.check:
+        errors = validate(p)
+        assert not errors, errors[0]
     program = _lowered(p, cx, offload, sees_inputs=options.check == "nan")
-    program = _placed(program, options.placement, p if stages.asked.check else None)
+    program = _placed(program, options.placement, p if stages.config.check else None)
     tell(stages, p.schedule, program)
     names = dict(zip(graph.outputs, g.outputs, strict=True))
     axes = dict(zip(graph.outputs, cx.axes, strict=True))
@@ -158,18 +158,18 @@ def compile_graph(
     return Compiled(stages, p.schedule, p, program, names, axes, rows)
 
 
-def _is_as_given(node: Node, written: Graph) -> bool:
-    """Is it no input, or one as it was written, or a part of one along the same dims?"""
+def _is_original_input(node: Node, source: Graph) -> bool:
+    """Tell whether an input is one of the source graph, or part of one along the same dims."""
     if not isinstance(node.op, Input):
         return True
-    whole = written.nodes.get(node.op.of or node.name)
-    if whole is None or not isinstance(whole.op, Input) or whole.type != node.type:
+    original = source.nodes.get(node.op.of or node.name)
+    if original is None or not isinstance(original.op, Input) or original.type != node.type:
         return False
-    return len(node.op.at_) == len(node.domain) if node.op.of else whole.domain == node.domain
+    return len(node.op.at_) == len(node.domain) if node.op.of else original.domain == node.domain
 
 
 def bound(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, int]]:
-    """The graph with numbers for all bounds but those of its dims, which are what is left."""
+    """The graph with numbers for the bounds that bound no dim, and the other bounds."""
     of_dims = {s for r in graph.dims for s in symbols(r.hi)}
     left = {n: v for n, v in sizes.items() if n in of_dims}
     return bind_bounds(graph, {n: v for n, v in sizes.items() if n not in of_dims}), left
@@ -179,15 +179,15 @@ def compile_context(
     sizes: Mapping[str, int],
     options: CompileOptions | None = None,
     target: Target = PLAIN,
-    schedules: Schedules | None = None,
+    schedules: ScheduleCache | None = None,
 ) -> CompileContext:
-    """Make the context of one compilation's passes."""
+    """The context of one compilation's passes."""
     options = options or CompileOptions()
     tuning, offload = options.tuning, offload_of(options.offload)
     return CompileContext(
         sizes,
-        schedules or Schedules(),
-        tuning if options.scheduler == "own" else replace(tuning, strip=0),  # isl's are over boxes
+        schedules or ScheduleCache(),
+        tuning if options.scheduler == "own" else replace(tuning, strip=0),  # isl needs boxes
         target,
         options.workers,
         options.groups,
@@ -196,55 +196,52 @@ def compile_context(
 
 
 def tell(stages: PassManager, schedule: Schedule, program: Program) -> None:
-    """Log and dump the program, as the environment asks."""
-    if "memory" in stages.asked.log:
+    """Log and dump the program as the environment says."""
+    if "memory" in stages.config.log:
         for line in str(program.plan).splitlines():
             stages.tell("memory", f"{'plan':<26} {line}")
-    if stages.asked.dump is not None:
-        for name, told in {
-            "schedule": schedule,
-            "plan": program.plan,
-            "host": host_source(program),
-        }.items():
-            stages.dump(name, told)
+    if stages.config.dump is not None:
+        stages.dump("schedule", schedule)
+        stages.dump("plan", program.plan)
+        stages.dump("host", source(program))
 
 
 def _lowered(
     plan: StoragePlan, cx: CompileContext, offload: Offload | None, sees_inputs: bool
 ) -> Program:
-    """The program; of what is worth it, what can be offloaded is, large stores if there are."""
+    """The program, with large stores offloaded if they can be, or else smaller ones."""
     target = cx.target
-    counted = _counted(plan, cx)
     make = partial(
         lower,
         plan,
         cx.tuning.chunk,
         prices=target.prices,
-        counted=counted,
+        counted=_counted(plan, cx),
         behind=target.behind,
         every=frozenset(members(plan.schedule.items)) if sees_inputs else None,
     )
-    told = list[str]()
+    remarks = list[str]()
     for choice in offload.choices() if offload is not None else ():
-        asked = worth(plan, choice)
-        if not asked:
-            told = [stays(plan, choice)]
+        candidates = worth(plan, choice)
+        if not candidates:
+            remarks = [stays(plan, choice)]
             continue
-        program = make(offloaded=asked, room=choice.room)
+        program = make(offloaded=candidates, room=choice.room)
         waiting = set(program.waiting(program.main)) if program.main is not None else set[str]()
-        free = {n: d for n, d in asked.items() if n not in waiting}
-        told = moved(program.plan, free, choice)
-        kept = {n: d for n, d in free.items() if program.plan.stores[n].room}
-        if kept:
-            cx.remark(*told)
-            program = program if kept == asked else make(offloaded=kept, room=choice.room)
+        free = {n: d for n, d in candidates.items() if n not in waiting}
+        remarks = moved(program.plan, free, choice)
+        offloaded = {n: d for n, d in free.items() if program.plan.stores[n].room}
+        if offloaded:
+            cx.remark(*remarks)
+            if offloaded != candidates:
+                program = make(offloaded=offloaded, room=choice.room)
             return replace(program, offload=choice)
-    cx.remark(*told)
+    cx.remark(*remarks)
     return make()
 
 
 def _counted(plan: StoragePlan, cx: CompileContext) -> frozenset[str]:
-    """The dims that the host counts, those of rows that take turns among them."""
+    """The dims whose loops run on the host, including those of groups that take turns."""
     if cx.target.counted is not None:
         return frozenset((*cx.target.counted, *cx.turns))
     dims, why = by_cost(plan, cx.target.prices)
@@ -252,12 +249,13 @@ def _counted(plan: StoragePlan, cx: CompileContext) -> frozenset[str]:
     return dims.union(cx.turns)
 
 
-def _placed(program: Program, asked: Asked | None, checked: StoragePlan | None) -> Program:
-    """The program with its stores in an arena, if that is asked for; `checked` is then run in it
-    point by point."""
-    if asked is None:
+def _placed(
+    program: Program, solver: PlacementSolver | None, checked: StoragePlan | None
+) -> Program:
+    """The program with its stores in an arena, if a solver is given; `checked` is tested in it."""
+    if solver is None:
         return program
-    made = in_arena(program.plan, asked)
-    wrong = validate(checked, made.arena) if checked is not None else ()
-    assert not wrong, wrong[0]
-    return replace(program, plan=made)
+    placed = in_arena(program.plan, solver)
+    errors = validate(checked, placed.arena) if checked is not None else ()
+    assert not errors, errors[0]
+    return replace(program, plan=placed)

@@ -1,7 +1,7 @@
-"""The schedules of one compilation: each is made once, however many passes ask for it.
+"""Cache the schedules of one compilation, so that each is computed once.
 
-Passes choose by the loops that a graph would run in, and many of them give back the graph that they
-got: what the last one asked for is then the schedule of the program.
+Passes choose by the loops that a graph would run in, and many return their graph unchanged: the
+schedule that the last one used is then the schedule of the program.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from recurra.transforms.compile_context import Phase
 
 
 @dataclass(frozen=True)
-class _MadeSchedule:
-    """A schedule, and what it was made of; a graph is immutable, and compared by its identity."""
+class _Entry:
+    """A schedule with its arguments; graphs are immutable, and compared by identity."""
 
     graph: Graph
-    asked: tuple[Mapping[str, int], frozenset[str], Mapping[str, Expr]]
+    options: tuple[Mapping[str, int], frozenset[str], Mapping[str, Expr]]
     schedule: Schedule
 
 
 @dataclass
-class Schedules:
-    """Makes schedules, and keeps them until the compilation ends."""
+class ScheduleCache:
+    """A cache of schedules that lives as long as the compilation."""
 
-    made: list[_MadeSchedule] = field(default_factory=list[_MadeSchedule])
+    entries: list[_Entry] = field(default_factory=list[_Entry])
 
     def of(
         self,
@@ -39,18 +39,18 @@ class Schedules:
         axes: frozenset[str] = frozenset(),
         guarded: Mapping[str, Expr] = MappingProxyType({}),
     ) -> Schedule:
-        """The schedule of a graph (`levels.schedule`); raises ScheduleError if there is none."""
+        """The schedule of a graph; raises ScheduleError if there is none."""
         axes &= {d for n in graph.nodes.values() for d in n.domain.dims}
-        asked = (dict(sizes), axes, dict(guarded))
-        for m in self.made:
-            if m.graph is graph and m.asked == asked:
-                return m.schedule
-        found = schedule(graph, sizes, axes, guarded=guarded)
-        self.made.append(_MadeSchedule(graph, asked, found))
-        return found
+        options = (dict(sizes), axes, dict(guarded))
+        for entry in self.entries:
+            if entry.graph is graph and entry.options == options:
+                return entry.schedule
+        new = schedule(graph, sizes, axes, guarded=guarded)
+        self.entries.append(_Entry(graph, options, new))
+        return new
 
     def __call__(
         self, graph: Graph, sizes: Mapping[str, int], free: frozenset[str]
     ) -> Mapping[str, Phase]:
-        """The loop in which every equation runs, with the dims in `free` as axes."""
+        """The loops in which each equation runs, with the dims in `free` as axes."""
         return phases(self.of(graph, sizes, free))

@@ -1,4 +1,4 @@
-"""The cost of attention: as one call of a backend's kernel, and as equations over tiles."""
+"""The cost of attention: as a call of a backend's kernel, and as equations over tiles."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from recurra.cost.thresholds import EQUATIONS_PER_ATTENTION_TILE
 
 @dataclass(frozen=True)
 class AttentionKernel:
-    """A backend's kernel of attention, and what it is to be weighed against; nanoseconds.
+    """A backend's kernel of attention, and the equations that it replaces; nanoseconds.
 
-    `exact`: it reads what there is of a range, else all that there may be.
+    If `exact`, the kernel reads only the points that a range has, else as many as it may have.
     """
 
     name: str
-    call: float  # of a call, and of what leads to it
+    call: float  # of a call, with its preparation
     line: float  # of an equation, whatever its size
     byte: float  # of keys and values, by the kernel
-    tiled: float  # and by equations, in tiles
+    tiled: float  # of keys and values, by equations over tiles
     exact: bool = True
 
     def alone(self, points: float, most: float, nbytes: float) -> float:
-        """One call over `points` of a range of at most `most`, of `nbytes` each."""
+        """The cost of a call over `points` of a range of at most `most`, of `nbytes` each."""
         return self.call + self.byte * nbytes * (points if self.exact else most)
 
     def in_tiles(self, points: float, tile: int, nbytes: float) -> float:
-        """The same as equations; of a range that is read whole, the tile is all of it."""
+        """The cost of equations over tiles; a range that is read whole is one tile."""
         tiles = points / tile + 0.5 if points > tile else 1.0
         return tiles * (self.line * EQUATIONS_PER_ATTENTION_TILE + self.tiled * nbytes * tile)
 

@@ -1,6 +1,6 @@
-"""The cost model: nanoseconds of one core to compute an equation once, and to keep a byte.
+"""The cost model: nanoseconds of one core to compute an equation once, and to store a point.
 
-Choices made by these estimates are printed.
+Choices by these estimates are printed as remarks.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from recurra.ops.source import Const, Value
 from recurra.polyhedral.extent import longest_axis
 
 FUSED = (Elementwise, Cut, Expand, Flip, Reshape, Transpose, Const, Value)
-"""What works element by element."""
+"""Ops that work element by element."""
 
 
 def compute_ns(
     graph: Graph, node: Node, sizes: Mapping[str, int], prices: Prices = PRICES
 ) -> float:
-    """One point of an equation."""
+    """The cost of one point of an equation."""
     if isinstance(node.type, Tuple):
         return prices.of("foreign")
     if isinstance(node.op, Einsum):
@@ -41,27 +41,27 @@ def compute_ns(
     if isinstance(node.op, Attention):
         q, k = (_sizes(graph.read_type(a), node, sizes) for a in node.args[:2])
         roles = node.op.roles()
-        made = prod(q) + prod(_sizes(node.type, node, sizes))
-        return 2.0 * made * k[roles.k.index(roles.n)] / prices.flops_per_ns
-    alone = isinstance(node.op, (Fold, Pick))  # of what is read, only what is made is touched
-    read = [] if alone else [graph.read_type(a) for a in node.args]
-    work = max([node.type, *read], key=lambda t: prod(_sizes(t, node, sizes)))
-    return prices.of(node.op.name) * prod(_sizes(work, node, sizes))
+        elements = prod(q) + prod(_sizes(node.type, node, sizes))
+        return 2.0 * elements * k[roles.k.index(roles.n)] / prices.flops_per_ns
+    reads_result_only = isinstance(node.op, (Fold, Pick))  # as many elements as the result has
+    read = [] if reads_result_only else [graph.read_type(a) for a in node.args]
+    elements = max(prod(_sizes(t, node, sizes)) for t in (node.type, *read))
+    return prices.of(node.op.name) * elements
 
 
 def _sizes(type_: AnyType, node: Node, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The lengths of the axes of what an equation reads or makes, the longest of its points."""
+    """The lengths of the axes of an operand or result, the longest of all points."""
     shape = type_.shape if isinstance(type_, Type) else ()
     return tuple(longest_axis(s, node.domain, sizes) for s in shape)
 
 
 def step_ns(node: Node, prices: Prices = PRICES) -> float:
-    """An equation at each step of a loop, beside its elements."""
+    """The cost of an equation at each step of a loop, beside its elements."""
     return prices.fused if isinstance(node.op, FUSED) else prices.statement
 
 
 def fuses(node: Node, prices: Prices = PRICES) -> bool:
-    """Is an equation worked on in one kernel with its readers, where it is not held?"""
+    """Tell whether an equation that is not stored runs in one kernel with its readers."""
     return isinstance(node.op, FUSED) and prices.fused < prices.statement
 
 
@@ -73,7 +73,7 @@ def launch_ns(arrays: int) -> float:
 def keep_ns(
     node: Node, sizes: Mapping[str, int], held: float = MEMORY_PRICE, prices: Prices = PRICES
 ) -> float:
-    """Storing one point for a later phase; `held` weighs a byte that is held."""
+    """The cost of storing one point for a later phase; `held` is the price of a stored byte."""
     if isinstance(node.type, Tuple):
         return float("inf")
     return held * prices.traffic * node.type.nbytes(sizes)

@@ -14,7 +14,7 @@ from recurra.support import atomic_write, cpu, json_text
 
 SCHEMA = "recurra-prices/3"
 AGAIN = "`recurra calibrate --out {path}` measures this machine"
-ELEMENTS: dict[str, float] = {  # of those that cost more than a plain one, on some backend
+ELEMENTS: dict[str, float] = {  # operators whose elements cost more than plain ones somewhere
     "tanh": 0.6,
     "exp": 0.6,
     "log": 0.8,
@@ -41,12 +41,15 @@ ELEMENTS: dict[str, float] = {  # of those that cost more than a plain one, on s
 
 @dataclass(frozen=True)
 class Prices:
-    """Nanoseconds; the defaults were measured on a server's core with AVX-512, under XLA.
+    """Prices in nanoseconds; the defaults were measured on a server's core with AVX-512, under XLA.
 
-    `flops_per_ns`: of small matrix products. `traffic`: a byte written and read of a store that
-    does not fit the cache. `statement`: of any equation, whatever its size; `fused`: of one that
-    works element by element, in one kernel with its readers. `plain`: an element of an operator
-    that is not in `elements`. `host`, `disk`: a byte that is moved there, or back.
+    Args:
+        flops_per_ns: of small matrix products.
+        traffic: of a byte written and read of a store that does not fit the cache.
+        statement: of any equation, whatever its size.
+        fused: of an equation that works element by element, in one kernel with its readers.
+        plain: of an element of an operator that is not in `elements`.
+        host, disk: of a byte that is moved there, or back.
     """
 
     flops_per_ns: float = 75.0
@@ -59,7 +62,7 @@ class Prices:
     elements: Mapping[str, float] = field(default_factory=lambda: ELEMENTS)
 
     def of(self, operator: str) -> float:
-        """An element of an operator."""
+        """The price of an element of an operator."""
         return self.elements.get(operator, self.plain)
 
     @property
@@ -74,53 +77,54 @@ UNFUSED: Mapping[str, Prices] = {
     "numpy": Prices(statement=430.0, fused=430.0, plain=0.13, elements=ELEMENTS | {"where": 0.8}),
     "torch": Prices(statement=1100.0, fused=1100.0, plain=0.1, elements=ELEMENTS | {"where": 0.7}),
 }
-"""Those of backends on which every equation is a call (AMD EPYC; elements: Intel Xeon)."""
+"""Prices of backends on which every equation is a call (AMD EPYC; elements: Intel Xeon)."""
 
 
 def of_machine(backend: str) -> Prices:
-    """The prices of RECURRA_PRICES, if it names a file; raises RecurraError if they are missing."""
-    path = environment().prices
+    """Return a backend's prices: from the file RECURRA_PRICES, if set, or the defaults.
+
+    Raises RecurraError if the file lacks them.
+    """
+    path = config().prices
     if path is None:
         return UNFUSED.get(backend, PRICES)
-    found = read(path, cpu.name())
-    if backend not in found:
-        facts = f"it has those of {', '.join(found) or 'none'}"
+    prices = read(path, cpu.name())
+    if backend not in prices:
+        facts = f"it has those of {', '.join(prices) or 'none'}"
         hint = f"`recurra calibrate --backend {backend} --out {path}` adds them"
         raise RecurraError(f"{path} has no prices of {backend}", facts=facts, hint=hint)
-    return found[backend]
+    return prices[backend]
 
 
 def write(path: Path, machine: str, prices: Mapping[str, Prices]) -> None:
-    """Prices by backend, of a machine; raises NotWrittenError."""
-    made = {name: asdict(p) for name, p in prices.items()}
-    text = json.dumps({"schema": SCHEMA, "machine": machine, "prices": made}, indent=1)
+    """Write a machine's prices by backend; raises NotWrittenError."""
+    by_backend = {name: asdict(p) for name, p in prices.items()}
+    text = json.dumps({"schema": SCHEMA, "machine": machine, "prices": by_backend}, indent=1)
     atomic_write.save(path, text)
 
 
 def read(path: Path, machine: str) -> dict[str, Prices]:
-    """Prices by backend; raises RecurraError where they are not of this machine."""
+    """Read prices by backend; raises RecurraError if they are of another machine."""
     hint = AGAIN.format(path=path)
     try:
-        found = json_text.parsed(path.read_text())
-        if found["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {found['schema']!r}, not {SCHEMA!r}")
-        made = {name: _prices(p) for name, p in found["prices"].items()}
-        theirs = str(found["machine"])
+        data = json_text.parsed(path.read_text())
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA!r}")
+        prices = {name: _prices(p) for name, p in data["prices"].items()}
+        theirs = str(data["machine"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = f"{type(error).__name__}: {error}"
         raise RecurraError(f"{path} holds no prices", facts=why, hint=hint) from None
     if theirs != machine:
         facts = f"they are of {theirs}; this is {machine}"
         raise RecurraError(f"{path} holds prices of another machine", facts=facts, hint=hint)
-    return made
+    return prices
 
 
-def _prices(found: Mapping[str, Any]) -> Prices:
-    elements = {str(k): _positive(k, v) for k, v in found["elements"].items()}
-    flat = {
-        f.name: _positive(f.name, found[f.name]) for f in fields(Prices) if f.name != "elements"
-    }
-    return Prices(**flat, elements=elements)
+def _prices(data: Mapping[str, Any]) -> Prices:
+    elements = {str(k): _positive(k, v) for k, v in data["elements"].items()}
+    names = (f.name for f in fields(Prices) if f.name != "elements")
+    return Prices(**{name: _positive(name, data[name]) for name in names}, elements=elements)
 
 
 def _positive(name: str, value: Any) -> float:

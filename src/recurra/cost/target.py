@@ -1,4 +1,4 @@
-"""target: what a program is compiled for, as choices by cost see it."""
+"""The target of a compilation: the properties of backend and machine that choices by cost use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from recurra.cost.thresholds import ROWS_PER_TILE
 class Target:
     """A backend on a machine.
 
-    `rows` of a batch fill a tile (0: no tiles); where batch axes go last, a step of `enough`
-    nanoseconds needs none. `asking` whether rows go on costs so many steps of a loop (0: nothing).
-    What no host call waits for runs behind it, in a launch of its own, if it takes `behind`
-    nanoseconds. Loops over dims that are `counted` run on the host, each point a launch, with
-    buffers of its own (None: by cost). `kernel` is what there is for attention, which is one op
-    where that costs less. `prices` of work: what is weighed with.
+    Args:
+        rows: rows of a batch that fill a tile; 0: no tiles.
+        enough: nanoseconds of a step that needs no tiles, if batch axes go last.
+        asking: the cost of polling whether rows go on, in steps of a loop; 0: nothing.
+        behind: nanoseconds of work that get a launch of their own behind a host call, if the call
+            does not wait for them.
+        counted: dims whose loops run on the host, each point a launch, with buffers of its own;
+            None: by cost.
+        kernel: the kernel of attention, which is one op if that costs less.
+        prices: of work.
     """
 
     rows: int = ROWS_PER_TILE

@@ -1,4 +1,4 @@
-"""Knobs of experts, which override choices that are else made by cost."""
+"""Knobs for experts, which override choices by cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recurra.cost.thresholds import MIN_PEELED_POINTS
 
 @dataclass(frozen=True)
 class Tuning:
-    """Knobs for experts. They may change from version to version; results never depend on them.
+    """Knobs for experts, which may change from version to version; results never depend on them.
 
     None leaves the choice to the compiler.
     """
@@ -24,18 +24,18 @@ class Tuning:
     last: bool | None = None
     """Batch axes are the last ones in memory; if false, the first."""
     single: bool = True
-    """A run that nobody watches is one launch, if the host has nothing to do in it."""
+    """A run that is not watched is one launch, if no host function is called in it."""
     chunk: int | None = None
     """Steps of the outermost loop in one launch."""
     held: float | None = None
-    """Price of a byte that is kept, in times its traffic (0: keep all); by default 1.3."""
+    """Price of a stored byte, as a multiple of its traffic (0: store all); by default 1.3."""
     strip: int | None = None
-    """Points of a tile of a range that grows (0: no tiles); isl's scheduler takes none."""
+    """Points of a tile of a growing range (0: no tiles); isl's scheduler supports none."""
     attention: bool | None = None
     """Attention in loops is a call of the backend's kernel; if false, equations; None: by cost."""
     given: int = MIN_PEELED_POINTS
-    """Points that wait for nothing of their loop are computed at once if they are this many
-    (0: never)."""
+    """Peel iterations that wait for nothing of their loop into one batch if they are at least so
+    many (0: never)."""
     diagonals: float = 1.0
     """Tables are computed by diagonals where that is this many times cheaper (0: always)."""
     rows: int | None = None
@@ -44,25 +44,25 @@ class Tuning:
     """Nanoseconds of a step that needs no tiles, where batch axes are last; infinite if `rows` is
     given, else the backend's own."""
     asking: float | None = None
-    """Price of asking a device whether rows go on, in steps of the loop (0: nothing)."""
+    """Price of polling a device whether rows go on, in steps of the loop (0: nothing)."""
     behind: float | None = None
-    """Nanoseconds of work that no host call waits for which are worth a launch of their own."""
+    """Nanoseconds of work that get a launch of their own, if no host call waits for them."""
     counted: tuple[str, ...] | None = None
     """Dims whose loops run on the host: every point is a launch, with buffers of its own."""
     kernel: AttentionKernel | None = None
-    """The kernel of attention that is weighed against equations; the backend's own by default."""
+    """The kernel of attention to compare with equations; the backend's own by default."""
     prices: Prices | None = None
     """Prices of work; by default those that `recurra calibrate` found on this machine."""
 
     def aimed(self, target: Target) -> Target:
-        """The target with the properties that are given here.
+        """The target with the properties that are set here.
 
-        Tiles of so many rows are made if they are asked for, also where a step is long enough.
+        If `rows` is set, there are tiles also for steps that are long `enough`.
         """
-        given = {f.name: x for f in fields(Target) if (x := getattr(self, f.name)) is not None}
-        if "rows" in given:
-            given.setdefault("enough", inf)
-        return replace(target, **given)
+        new = {f.name: x for f in fields(Target) if (x := getattr(self, f.name)) is not None}
+        if "rows" in new:
+            new.setdefault("enough", inf)
+        return replace(target, **new)
 
 
 class Knobs(TypedDict, total=False):

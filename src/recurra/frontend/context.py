@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from recurra.compiler.options import Scheduler
     from recurra.cost.tuning import Knobs, Tuning
     from recurra.runtime.executable import Executable
-    from recurra.storage.arena_solvers import Asked
+    from recurra.storage.arena_solvers import PlacementSolver
     from recurra.storage.offload import Offload, Tier
 
 Pairs = tuple[tuple[Index, Index], ...]
@@ -150,7 +150,7 @@ class Context:
         workers: int = 1,
         groups: int = 1,
         offload: Offload | Tier | None = None,
-        placement: Asked | None = None,
+        placement: PlacementSolver | None = None,
         scheduler: Scheduler = "own",
         tuning: Tuning | None = None,
         **knobs: Unpack[Knobs],
@@ -262,7 +262,7 @@ class Context:
         workers: int = 1,
         groups: int = 1,
         offload: Offload | Tier | None = None,
-        placement: Asked | None = None,
+        placement: PlacementSolver | None = None,
         scheduler: Scheduler = "own",
         tuning: Tuning | None = None,
         **knobs: Unpack[Knobs],

@@ -1,4 +1,4 @@
-"""Patterns as index expressions: what `k[b, lo : t + 1]` is for each, and the softmax over it.
+"""Attention patterns as index expressions `k[b, lo : t + 1]`, and the softmax over these.
 
 causal      k[b, 0 : t + 1]
 window:W    k[b, max(t - W + 1, 0) : t + 1]
@@ -6,10 +6,10 @@ chunk:C     k[b, t // C * C : t + 1]
 dilated:D   k[b, t % D : t + 1 : D]
 sinks:K+W   k[b, 0 : min(K, lo)] and k[b, lo : t + 1], where lo = max(t - W + 1, 0)
 prefix:N    k[b, 0 : P] of a prompt of P places, masked from max(t + 1, N) on
-linear      φ(k)[b, 0 : t + 1], which the compiler turns into a state of constant size
+linear      φ(k)[b, 0 : t + 1], which the compiler converts to a state of constant size
 
-Rows of their own length begin at places of their own: what a pattern counts from the beginning is
-then said of places. A chunk is read as the window that it lies in, the first places are a state.
+With ragged rows, which begin at different positions, patterns count places in the row. A chunk is
+then read as the window that contains it, and the first places are a state.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ from recurra.llm.patterns import (
 if TYPE_CHECKING:
     from recurra import Tensor
 
-MASKED = -1e30  # a score that takes no weight, and is finite
+MASKED = -1e30  # a finite score without weight
 
 
 @dataclass(frozen=True)
 class Past:
-    """The past: `dims` are those of k and v, of which the last is time.
+    """The past of a position.
 
-    `place` is a position's place in its row, i32[]; with `ragged`, places below 0 are not there.
-    Where time ends is named of positions that are all given: all of them are read, and masked.
+    Args:
+        dims: the dims of k and v; the last one is time.
+        place: a position's place in its row, i32[].
+        ragged: places below 0 are before the row.
+        end: the bound of time if all tokens are known; all positions are then read, and masked.
     """
 
     dims: tuple[Any, ...]
@@ -57,11 +60,9 @@ class Past:
         return self.dims[-1]
 
     def read(self, tensor: Tensor, span: slice) -> Tensor:
-        """`tensor` at a range of time, as a leading axis; kept in 16 bits, reckoned with in 32."""
-        last = self.t
-        y = tensor[
-            tuple(span if d is last else d for d in self.dims if str(d) in tensor.domain.dims)
-        ]
+        """`tensor` at a range of time, as a leading axis; bf16 is converted to f32."""
+        own = (d for d in self.dims if str(d) in tensor.domain.dims)
+        y = tensor[tuple(span if d is self.t else d for d in own)]
         return y.cast("f32") if y.dtype == "bf16" else y
 
     def places(self, span: slice) -> Tensor:
@@ -71,7 +72,7 @@ class Past:
 
 @dataclass(frozen=True)
 class KeyValues:
-    """Keys and values [n, KV, HD] that are attended to, but for those that are not `seen` [n]."""
+    """Keys and values [n, KV, HD] to attend to, except where `seen` [n] is false."""
 
     k: Tensor
     v: Tensor
@@ -80,7 +81,7 @@ class KeyValues:
 
 @dataclass(frozen=True)
 class Scores:
-    """The treatment of q·k before the softmax; `sinks` [KV, G] join it and give no value."""
+    """The treatment of q·k before the softmax; `sinks` [KV, G] are scores without values."""
 
     scale: float
     cap: float | None = None
@@ -88,16 +89,15 @@ class Scores:
 
 
 def attend(
-    pattern: Pattern, how: Scores, past: Past, queries: Tensor, keys: Tensor, values: Tensor
+    pattern: Pattern, scores: Scores, past: Past, queries: Tensor, keys: Tensor, values: Tensor
 ) -> Tensor:
-    """[KV, G, HD] of q [KV, G, HD] and k, v [KV, HD] over the dims of `past`.
+    """Attend with q [KV, G, HD] to k and v [KV, HD] over the dims of `past`; returns [KV, G, HD].
 
-    Raises RecurraError for `LinearAttention` with sinks. That has no scores, so `how` does not
-    touch it.
+    `LinearAttention` has no scores; raises RecurraError if there are sinks.
     """
     if not isinstance(pattern, LinearAttention):
-        return _weighted(how, queries, list(parts(pattern, past, keys, values)))
-    if how.sinks is not None:
+        return _softmax_attention(scores, queries, list(parts(pattern, past, keys, values)))
+    if scores.sinks is not None:
         raise RecurraError(
             "linear attention has no softmax that a sink logit could join",
             facts="the model has learned sink logits",
@@ -107,7 +107,7 @@ def attend(
 
 
 def parts(pattern: Pattern, past: Past, keys: Tensor, values: Tensor) -> Iterator[KeyValues]:
-    """Yield the keys and values that position t attends to, side by side."""
+    """Yield the keys and values that position t attends to, in parts."""
     if past.end is not None:
         every = slice(0, past.end)
         seen = mask(pattern, past, past.places(every))
@@ -116,44 +116,42 @@ def parts(pattern: Pattern, past: Past, keys: Tensor, values: Tensor) -> Iterato
     for s in spans(pattern, past):
         seen = None
         if past.ragged:
-            there = past.places(s)
-            seen = there >= 0
+            places = past.places(s)
+            seen = places >= 0
             if isinstance(pattern, Chunk):
-                seen = seen & (there >= past.place - past.place % pattern.size)
+                seen = seen & (places >= past.place - past.place % pattern.size)
         yield KeyValues(past.read(keys, s), past.read(values, s), seen)
     if isinstance(pattern, Sinks) and past.ragged:
-        outside = rc.constant(np.arange(pattern.count, dtype=np.int32)) <= (
-            past.place - pattern.width
-        )
-        yield KeyValues(
-            first(past, keys, pattern.count), first(past, values, pattern.count), outside
-        )
+        first = rc.constant(np.arange(pattern.count, dtype=np.int32))
+        outside = first <= past.place - pattern.width
+        k, v = (first_places(past, x, pattern.count) for x in (keys, values))
+        yield KeyValues(k, v, outside)
 
 
-def mask(pattern: Pattern, past: Past, there: Tensor) -> Tensor:
-    """Mark the places `there` [n] that a place attends to, as data."""
-    here = past.place
-    before = (there >= 0) & (there <= here)
+def mask(pattern: Pattern, past: Past, places: Tensor) -> Tensor:
+    """The mask of the places [n] that a position attends to, as data."""
+    own = past.place
+    before = (places >= 0) & (places <= own)
     match pattern:
         case Causal() | LinearAttention():
             return before
         case SlidingWindow(width):
-            return before & (there > here - width)
+            return before & (places > own - width)
         case Chunk(size):
-            return before & (there >= here - here % size)
+            return before & (places >= own - own % size)
         case Dilated(step):
-            return before & ((here - there) % step == 0)
+            return before & ((own - places) % step == 0)
         case Sinks(count, width):
-            return before & ((there < count) | (there > here - width))
+            return before & ((places < count) | (places > own - width))
         case Prefix(length):
-            return (there >= 0) & ((there <= here) | (there < length))
+            return (places >= 0) & ((places <= own) | (places < length))
 
 
 def spans(pattern: Pattern, past: Past) -> list[slice]:
-    """The ranges of positions that position t attends to, none of them twice.
+    """The disjoint ranges of positions that position t attends to.
 
-    Rows of their own length attend to no more than these; sinks come from elsewhere. Raises
-    RecurraError for `Prefix`: no range of the past has it.
+    With ragged rows they are supersets, without the sinks. Raises RecurraError for `Prefix`, which
+    is no range of the past.
     """
     t = past.t
     match pattern:
@@ -168,7 +166,7 @@ def spans(pattern: Pattern, past: Past) -> list[slice]:
         case Dilated(step):
             return [slice(t % step, t + 1, step)]
         case Sinks(count, width):
-            lo = rc.max(t - (width - 1), 0)  # sinks before the window are read apart
+            lo = rc.max(t - (width - 1), 0)  # sinks before the window are another range
             window = slice(lo, t + 1)
             return [window] if past.ragged else [slice(0, rc.min(lo, count)), window]
         case Prefix():
@@ -179,40 +177,39 @@ def spans(pattern: Pattern, past: Past) -> list[slice]:
             )
 
 
-def first(past: Past, tensor: Tensor, count: int) -> Tensor:
-    """`tensor` at the first places of each row, [count, ..]: zero where none has been yet."""
+def first_places(past: Past, tensor: Tensor, count: int) -> Tensor:
+    """`tensor` at the first places of each row, [count, ..]; zero for places still to come."""
     here = rc.constant(np.arange(count, dtype=np.int32)) == past.place
-    out = rc.like(
-        rc.Type(tensor.dtype, (count, *tensor.shape)), domain=past.dims, name=f"first_{tensor.name}"
-    )
-    out[(*past.dims[:-1], 0)] = (
-        rc.constant(0.0).cast(tensor.dtype).broadcast_to((count, *tensor.shape))
-    )
+    shape = (count, *tensor.shape)
+    type_ = rc.Type(tensor.dtype, shape)
+    out = rc.like(type_, domain=past.dims, name=f"first_{tensor.name}")
+    out[(*past.dims[:-1], 0)] = rc.constant(0.0).cast(tensor.dtype).broadcast_to(shape)
     now = rc.where(here.reshape(count, *(1 for _ in tensor.shape)), tensor, out)
     out[(*past.dims[:-1], past.t + 1)] = now
     return now.cast("f32") if tensor.dtype == "bf16" else now
 
 
-def _weighted(how: Scores, queries: Tensor, parts: Sequence[KeyValues]) -> Tensor:
-    """Softmax over what is attended to."""
-    found: list[Tensor] = []
+def _softmax_attention(scores: Scores, queries: Tensor, parts: Sequence[KeyValues]) -> Tensor:
+    """The values of all parts, weighted by the softmax of their scores."""
+    by_part: list[Tensor] = []
     for part in parts:
-        scores = rc.einsum("kgd,nkd->kgn", queries * how.scale, part.k)
-        if how.cap is not None:
-            scores = (scores / how.cap).tanh() * how.cap
-        found.append(scores if part.seen is None else rc.where(part.seen, scores, MASKED))
-    weights = softmax(found[0] if len(found) == 1 else rc.concat(found, axis=2), how.sinks)
+        s = rc.einsum("kgd,nkd->kgn", queries * scores.scale, part.k)
+        if scores.cap is not None:
+            s = (s / scores.cap).tanh() * scores.cap
+        by_part.append(s if part.seen is None else rc.where(part.seen, s, MASKED))
+    single = len(by_part) == 1
+    weights = softmax(by_part[0] if single else rc.concat(by_part, axis=2), scores.sinks)
     out: list[Tensor] = []
     at: Any = 0
-    for part, scores in zip(parts, found, strict=True):
-        mine = weights if len(found) == 1 else weights.cut(at, at + scores.shape[2], axis=2)
-        out.append(rc.einsum("kgn,nkd->kgd", mine, part.v))
-        at += scores.shape[2]
+    for part, s in zip(parts, by_part, strict=True):
+        own = weights if single else weights.cut(at, at + s.shape[2], axis=2)
+        out.append(rc.einsum("kgn,nkd->kgd", own, part.v))
+        at += s.shape[2]
     return sum(out[1:], out[0])
 
 
 def softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Over the last axis; a sink takes a part of the whole (GPT-OSS)."""
+    """The softmax over the last axis, with a sink in its sum (GPT-OSS)."""
     if sinks is None:
         return scores.softmax(axis=2)
     most = rc.maximum(scores.max(axis=2), sinks)
@@ -232,12 +229,12 @@ def _linear(past: Past, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor
     weights = rc.einsum("kgd,nkd->kgn", phi(queries), past.read(features, s))
     if past.end is not None:
         weights = rc.where(mask(LinearAttention(), past, past.places(s)), weights, 0.0)
-    whole = weights.sum(axis=2)
-    if past.ragged:  # a place that is not there sees nothing: 0 / 0 would reach others as 0 · NaN
-        whole = rc.where(past.place >= 0, whole, 1.0)
-    return rc.einsum("kgn,nkd->kgd", weights, past.read(values, s)) / column(whole)
+    total = weights.sum(axis=2)
+    if past.ragged:  # places before the row see nothing: 0 / 0 would reach others as 0 · NaN
+        total = rc.where(past.place >= 0, total, 1.0)
+    return rc.einsum("kgn,nkd->kgd", weights, past.read(values, s)) / column(total)
 
 
 def phi(tensor: Tensor) -> Tensor:
-    """elu(x) + 1, which is positive"""
+    """elu(x) + 1, which is positive."""
     return rc.where(tensor > 0.0, tensor + 1.0, rc.minimum(tensor, 0.0).exp())

@@ -1,4 +1,4 @@
-"""`recurra llm init` and `recurra generate`."""
+"""The commands `recurra llm init` and `recurra generate`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Literal, TextIO
 from tyro.conf import Positional, UseAppendAction
 
 from recurra.errors import RecurraError
-from recurra.llm.budget import StoreRow
+from recurra.llm.store_budget import StoreRow
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Init:
     out: Positional[Path]
     """The folder to write."""
     config: str | None = None
-    """Whose sizes: llama-2, llama-3, llama-3.2-1b, llama-3.2-3b, mistral, gemma-2, gemma-3, qwen-2
-    or qwen-3. A tiny llama-3.2-1b if none is named."""
+    """The model with these sizes: llama-2, llama-3, llama-3.2-1b, llama-3.2-3b, mistral, gemma-2,
+    gemma-3, qwen-2 or qwen-3. A tiny llama-3.2-1b if none is named."""
     tiny: bool = False
     """A model of that kind with a few thousand weights; without it, of billions."""
     dtype: Literal["f32", "bf16"] = "f32"
     """Type of the weights."""
     seed: int = 0
-    """Decides the weights."""
+    """The seed of the weights."""
     json: bool = False
     """Print what was written as one JSON object."""
 
@@ -55,7 +55,7 @@ class Init:
 
 @dataclass(frozen=True)
 class Generate:
-    """Let a language model go on with a text; tokens are shown as they come.
+    """Let a language model continue a text; tokens are shown as they are computed.
 
     Example: recurra generate --model models/tiny --prompt "Once upon a time" --attention window:64
     """
@@ -63,11 +63,10 @@ class Generate:
     model: Path
     """A folder with config.json, *.safetensors and tokenizer.json."""
     prompt: UseAppendAction[tuple[tuple[str, ...], ...]] = ()
-    """The text; several are gone on with side by side. - reads standard input."""
+    """The text; several texts are continued side by side. - reads standard input."""
     attention: str | None = None
-    """Whom a position attends to: causal, window:W, chunk:C, sinks:K+W, dilated:D, prefix:N or
-    linear; several, joined by commas, are repeated over the layers. As the model says, if none is
-    named."""
+    """The attention pattern: causal, window:W, chunk:C, sinks:K+W, dilated:D, prefix:N or linear;
+    several, joined by commas, are repeated over the layers. The model's own, if none is named."""
     max_new_tokens: int = 64
     """Tokens at most, of each text."""
     temperature: float = 0.0
@@ -77,28 +76,28 @@ class Generate:
     top_p: float = 1.0
     """Draw from the most likely tokens that have this probability together."""
     min_p: float = 0.0
-    """Draw from tokens with at least this part of the probability of the most likely one."""
+    """Draw from tokens with at least this fraction of the probability of the most likely one."""
     repetition_penalty: float = 1.0
-    """Divides the logits of tokens that were there; above 1 there are fewer repetitions."""
+    """Divides the logits of earlier tokens; above 1 there are fewer repetitions."""
     seed: int = 0
-    """Decides the draws."""
+    """The seed of the draws."""
     stop: UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """Texts that end a row; they are not shown."""
     eos: UseAppendAction[tuple[tuple[int, ...], ...]] = ()
-    """Tokens that end a row (as the model says, if none is named)."""
+    """Tokens that end a row (the model's own, if none is named)."""
     logprobs: bool = False
     """Also give the logarithm of every token's probability; with --json."""
     dtype: Literal["f32", "bf16", "i8"] = "f32"
-    """Type in which the weights are held: bf16 keeps keys and values in 16 bits, too; i8 rounds
+    """Type of the weights in memory: bf16 stores keys and values in 16 bits, too; i8 rounds
     matrices to 8 bits, with a scale per output channel."""
     backend: str = "jax"
-    """What runs the compiled program: jax, torch or numpy."""
+    """The library that runs the compiled program: jax, torch or numpy."""
     memory: str | None = None
-    """Bytes that may be kept of the past, as 64MiB; what needs more is refused."""
+    """The most bytes of stored keys and values, as 64MiB; a program that needs more is refused."""
     stores: bool = False
-    """Show which stores the compiler derived, on standard error."""
+    """Show the stores that the compiler derived, on standard error."""
     json: bool = False
-    """Print one JSON object when all is done, instead of the text as it comes."""
+    """Print one JSON object at the end, instead of the text as it is computed."""
 
     def __call__(self) -> int:
         from recurra.llm.generate import Generator, Request
@@ -107,18 +106,18 @@ class Generate:
 
         if self.logprobs and not self.json:
             raise RecurraError("logprobs are shown as JSON only", hint="--logprobs --json")
-        named = [*chain(*self.prompt)]
-        if named.count("-") > 1:
+        texts = [*chain(*self.prompt)]
+        if texts.count("-") > 1:
             raise RecurraError(
-                "standard input is one prompt", facts=f"it is named {named}", hint="--prompt -"
+                "standard input is one prompt", facts=f"it is named {texts}", hint="--prompt -"
             )
-        how = Sampling(
+        sampling = Sampling(
             self.repetition_penalty, self.temperature, self.top_k, self.top_p, self.min_p
         )
         memory = None if self.memory is None else parse(self.memory)
         stop, eos = tuple(chain(*self.stop)), tuple(chain(*self.eos)) if self.eos else None
-        ask = Request(self.max_new_tokens, how, self.seed, stop, eos, self.logprobs, memory)
-        prompts = [_standard_input() if p == "-" else p for p in named]
+        ask = Request(self.max_new_tokens, sampling, self.seed, stop, eos, self.logprobs, memory)
+        prompts = [_standard_input() if p == "-" else p for p in texts]
         g = Generator(self.model, attention=self.attention, dtype=self.dtype, backend=self.backend)
         since = time.perf_counter()
         if self.json:
@@ -130,9 +129,9 @@ class Generate:
                 for p, c in zip(prompts, done, strict=True)
             ]
             *_, program = g.programs.values()
-            held = {"type": self.dtype, "bytes": g.weights.nbytes}
-            told = {"rows": rows, "seconds": seconds, "stores": program.stores, "weights": held}
-            print(json.dumps(told))
+            weights = {"type": self.dtype, "bytes": g.weights.nbytes}
+            result = {"rows": rows, "seconds": seconds, "stores": program.stores}
+            print(json.dumps(result | {"weights": weights}))
         elif len(prompts) > 1:
             for prompt, c in zip(prompts, g.generate(prompts, ask), strict=True):
                 print(f"{prompt}{c.text}")
@@ -151,10 +150,10 @@ class Generate:
 
 def _standard_input() -> str:
     """Standard input as text, without a byte order mark."""
-    given: TextIO | None = sys.stdin
-    if given is None or given.closed:
+    stdin: TextIO | None = sys.stdin
+    if stdin is None or stdin.closed:
         raise RecurraError("there is no standard input", facts="it is closed", hint="--prompt TEXT")
-    data = given.buffer.read() if hasattr(given, "buffer") else given.read().encode()
+    data = stdin.buffer.read() if hasattr(stdin, "buffer") else stdin.read().encode()
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -166,7 +165,7 @@ def _standard_input() -> str:
 
 
 def _show(rows: Sequence[StoreRow]) -> None:
-    """Stores, a line each, and their bytes together."""
+    """Print the stores, a line each, and their total bytes."""
     for r in rows:
         print(
             f"{r['store']:<12} {r['slots']:<20} {r['shape']:<20} {r['bytes']:>12,}", file=sys.stderr

@@ -1,7 +1,7 @@
-"""config.json of a Hugging Face model → DecoderConfig, or one sentence that names file and key.
+"""Read config.json of a Hugging Face model; errors name the file and the key.
 
-Families: Llama 2 to 3.2, Mistral, Gemma 2 and 3 (text), Qwen 2 and 3. Where a key may be missing,
-its default is that of the family in transformers.
+Families: Llama 2 to 3.2, Mistral, Gemma 2 and 3 (text), Qwen 2 and 3. Missing keys have the default
+of their family in transformers.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ GENERATION = "generation_config.json"
 
 @dataclass(frozen=True)
 class Family:
-    """The facts about the models of a `model_type` that no key of the file says."""
+    """The properties of the models of a `model_type` that the file does not have."""
 
-    activation: str = "hidden_act"  # the key that names it
-    biases: str = ""  # of "qkvo" those there are; "?": all of them, if attention_bias says so
+    activation: str = "hidden_act"  # the key with its name
+    biases: str = ""  # of "qkvo" those that exist; "?": all of them, if attention_bias is true
     heads_normed: bool = False  # queries and keys, head by head
     sandwich: bool = False  # norms also after attention and after the MLP
     one_plus: bool = False  # norms scale by 1 + w; embeddings by √hidden_size
     every: int = 0  # layer l is full where (l + 1) % every == 0, else sliding
-    # of keys that are missing
     defaults: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
@@ -71,14 +70,14 @@ FAMILIES: dict[str, Family] = {
     "qwen3": Family(biases="?", heads_normed=True, defaults=_QWEN | {"head_dim": 128}),
 }
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu"}
-SMALLEST, LARGEST = 1.2e-38, 3.4e38  # of 32 bits, as is one over each
-MAX_LAYERS = 10_000  # those that we know have a few hundred
+SMALLEST, LARGEST = 1.2e-38, 3.4e38  # of 32 bits, as are their inverses
+MAX_LAYERS = 10_000  # known models have a few hundred
 KINDS = ("full_attention", "sliding_attention", "chunked_attention")
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The differences between layers: whom a position attends to, and how positions turn."""
+    """The differences between layers: their attention pattern, and their rotary positions."""
 
     pattern: Pattern
     rope: Rope
@@ -86,7 +85,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """A decoder of `layers`; numbers of positions, of tokens and of elements."""
+    """The architecture of a decoder."""
 
     family: str
     vocab_size: int
@@ -103,11 +102,11 @@ class DecoderConfig:
     score_scale: float = 1.0  # of q·k
     score_cap: float | None = None  # s → cap · tanh(s / cap), of q·k and of logits
     logit_cap: float | None = None
-    biases: str = ""  # of "qkvo" and "m" (the MLP) those there are
+    biases: str = ""  # of "qkvo" and "m" (the MLP) those that exist
     heads_normed: bool = False
     sandwich: bool = False
     one_plus: bool = False
-    sink_logits: bool = False  # a learned score per head that takes weight and gives no value
+    sink_logits: bool = False  # a learned score per head that has weight and no value
     bos: int | None = None
     eos: tuple[int, ...] = ()
     pad: int | None = None
@@ -120,7 +119,7 @@ class DecoderConfig:
 
     @property
     def reach(self) -> float:
-        """The positions that a row may have, stretched ones included."""
+        """The positions that a row may have, including stretched ones."""
         return min(layer.rope.reach(self.max_positions) for layer in self.layers)
 
     @property
@@ -129,9 +128,9 @@ class DecoderConfig:
 
 
 def load(folder: str | Path) -> DecoderConfig:
-    """The model of a folder. Raises RecurraError, with the file and the key that is wrong.
+    """Read the configuration of a folder. Raises RecurraError with the file and the wrong key.
 
-    Where there is a generation_config.json, it says which tokens end a text, as in transformers.
+    If there is a generation_config.json, it has the tokens that end a text, as in transformers.
     """
     path, other = Path(folder) / FILE, Path(folder) / GENERATION
     c = from_dict(read_json(path), str(path))
@@ -168,12 +167,12 @@ def read_json(path: Path) -> Any:
         raise RecurraError(f"{path} is no JSON", facts=str(error)) from None
 
 
-def from_dict(given: Mapping[str, object], file: str = FILE) -> DecoderConfig:
-    """Make the configuration of a file's content, as `load` does."""
-    keys = _Keys(given, file)
+def from_dict(content: Mapping[str, object], file: str = FILE) -> DecoderConfig:
+    """Return the configuration in a file's content, as `load` does."""
+    keys = _Keys(content, file)
     name = keys.one_of("model_type", FAMILIES)
     family = FAMILIES[name]
-    keys = _Keys({**family.defaults, **given}, file)
+    keys = _Keys({**family.defaults, **content}, file)
     if keys.get("quantization_config") is not None:
         raise RecurraError(
             f"{file}: quantization_config says that the weights are packed",
@@ -182,17 +181,17 @@ def from_dict(given: Mapping[str, object], file: str = FILE) -> DecoderConfig:
         )
     hidden, heads = keys.size("hidden_size"), keys.size("num_attention_heads")
     kv_heads = keys.size("num_key_value_heads", heads)
-    head_dim = keys.size("head_dim", _whole(hidden, heads))
+    head_dim = keys.size("head_dim", None if hidden % heads else hidden // heads)
     keys.expect(heads % kv_heads == 0, "num_key_value_heads", f"does not divide {heads} heads")
     keys.expect(head_dim % 2 == 0, "head_dim", "is odd, and rotary positions turn pairs")
-    both = keys.flag("use_bidirectional_attention")
-    keys.expect(not both, "use_bidirectional_attention", "is no decoder's")
+    bidirectional = keys.flag("use_bidirectional_attention")
+    keys.expect(not bidirectional, "use_bidirectional_attention", "is no decoder's")
     activation = keys.one_of(family.activation, ACTIVATIONS)
     bias = "?" in family.biases and keys.flag("attention_bias")
     scale = keys.number("query_pre_attn_scalar", head_dim) if family.one_plus else head_dim
     vocab_size, layers = keys.size("vocab_size"), _layers(keys, family)
-    grows = any(layer.rope.type == "dynamic" for layer in layers)
-    keys.expect(head_dim > 2 or not grows, "head_dim", "is less than 4, which dynamic rope needs")
+    dynamic = any(layer.rope.type == "dynamic" for layer in layers)
+    keys.expect(head_dim > 2 or not dynamic, "head_dim", "is less than 4, which dynamic rope needs")
     return DecoderConfig(
         family=name,
         vocab_size=vocab_size,
@@ -220,10 +219,6 @@ def from_dict(given: Mapping[str, object], file: str = FILE) -> DecoderConfig:
     )
 
 
-def _whole(left: int, right: int) -> int | None:
-    return left // right if left % right == 0 else None
-
-
 def _layers(keys: _Keys, family: Family) -> tuple[Layer, ...]:
     kinds = _kinds(keys, family)
     ropes = {kind: _rope(keys, kind) for kind in dict.fromkeys(kinds)}
@@ -235,14 +230,13 @@ def _kinds(keys: _Keys, family: Family) -> Sequence[str]:
     count = keys.size("num_hidden_layers")
     keys.expect(count <= MAX_LAYERS, "num_hidden_layers", f"is more than {MAX_LAYERS}")
     name = keys.get("model_type")
-    given = None if name == "mistral" else keys.get("layer_types")
-    if given is not None:
-        keys.expect(
-            isinstance(given, list) and len(given) == count, "layer_types", f"has not {count} items"
-        )
-        for kind in given:
+    kinds = None if name == "mistral" else keys.get("layer_types")
+    if kinds is not None:
+        has_all = isinstance(kinds, list) and len(kinds) == count
+        keys.expect(has_all, "layer_types", f"has not {count} items")
+        for kind in kinds:
             keys.expect(kind in KINDS, "layer_types", f"is not made of {', '.join(KINDS)}", kind)
-        return given
+        return kinds
     if family.every:
         every = keys.size("sliding_window_pattern", family.every)
         return [KINDS[bool((layer + 1) % every)] for layer in range(count)]
@@ -264,11 +258,11 @@ def _pattern(keys: _Keys, kind: str) -> Pattern:
 
 
 def _rope(keys: _Keys, kind: str) -> Rope:
-    """The rope of layers of a kind: rope_parameters, one for all or one per kind, or older keys."""
+    """The rope of layers of a kind, by rope_parameters, of all or of each kind, or older keys."""
     length = keys.size("max_position_embeddings")
     name = "rope_parameters" if keys.get("rope_parameters") is not None else "rope_scaling"
-    given = keys.get(name) or {}
-    keys.expect(isinstance(given, dict), name, "is no object")
+    params = keys.get(name) or {}
+    keys.expect(isinstance(params, dict), name, "is no object")
     theta = keys.number("rope_theta", 10_000.0)
     if keys.get("model_type") == "gemma3_text":
         local = kind == "sliding_attention"
@@ -276,28 +270,27 @@ def _rope(keys: _Keys, kind: str) -> Rope:
         if not local:
             theta = keys.number("rope_theta", 1_000_000.0)
         if name == "rope_scaling" and local:
-            given = {}
-    nested = any(k in given for k in KINDS)
-    if nested:
-        name, given = f"{name}.{kind}", given.get(kind) or {}
-    inner = _Keys(given, keys.file, f"{name}.")
-    key = "type" if given.get("rope_type") is None and "type" in given else "rope_type"
+            params = {}
+    if any(k in params for k in KINDS):
+        name, params = f"{name}.{kind}", params.get(kind) or {}
+    inner = _Keys(params, keys.file, f"{name}.")
+    key = "type" if params.get("rope_type") is None and "type" in params else "rope_type"
     type_ = inner.one_of(key, rope.KEYS, "default")
     _expect_stretch(inner, type_)
     theta = inner.number("rope_theta", theta)
     inner.expect(theta > 1, "rope_theta", "is no number above 1", theta)
     if type_ in ("llama3", "yarn"):
-        beside = keys if keys.get("original_max_position_embeddings") is not None else inner
-        length = beside.size("original_max_position_embeddings", length)
-    for holder in (keys, inner):
-        whole = holder.number("partial_rotary_factor", 1.0) == 1.0
+        outer = keys if keys.get("original_max_position_embeddings") is not None else inner
+        length = outer.size("original_max_position_embeddings", length)
+    for level in (keys, inner):
+        full = level.number("partial_rotary_factor", 1.0) == 1.0
         why = "leaves part of a head as it is, which none here does"
-        holder.expect(whole, "partial_rotary_factor", why)
-    return rope.from_dict(given, theta, length)
+        level.expect(full, "partial_rotary_factor", why)
+    return rope.from_dict(params, theta, length)
 
 
 def _expect_stretch(keys: _Keys, type_: str) -> None:
-    """Check the keys that a type of rope reads beside its base: numbers above 0, and one flag."""
+    """Check the keys of a type of rope, without its base: numbers above 0, and one flag."""
     needed, optional = rope.KEYS[type_]
     for name in needed:
         keys.number(name)
@@ -313,17 +306,17 @@ def _expect_stretch(keys: _Keys, type_: str) -> None:
 
 
 class _Keys:
-    """A file's content, key by key, with errors for what it lacks."""
+    """Access to a file's content by key, with errors for missing and wrong values."""
 
-    def __init__(self, given: object, file: str, prefix: str = ""):
-        if not isinstance(given, Mapping):
+    def __init__(self, content: object, file: str, prefix: str = ""):
+        if not isinstance(content, Mapping):
             raise RecurraError(
-                f"{file} is no object of keys and values", facts=f"it is {given!r:.60}"
+                f"{file} is no object of keys and values", facts=f"it is {content!r:.60}"
             )
-        self.given, self.file, self.prefix = given, file, prefix
+        self.content, self.file, self.prefix = content, file, prefix
 
     def get(self, key: str) -> Any:
-        return self.given.get(key)
+        return self.content.get(key)
 
     def expect(self, holds: bool, key: str, why: str, value: object = None) -> None:
         if not holds:
@@ -334,9 +327,9 @@ class _Keys:
         if self.get(key) is None:
             raise RecurraError(
                 f"{self.file}: {self.prefix}{key} is missing",
-                facts=f"it has {', '.join(sorted(self.given)) or 'no keys'}",
+                facts=f"it has {', '.join(sorted(self.content)) or 'no keys'}",
             )
-        return self.given[key]
+        return self.content[key]
 
     def one_of(self, key: str, known: Mapping[str, object], default: str | None = None) -> str:
         value = default if default and self.get(key) is None else self.need(key)
@@ -349,8 +342,8 @@ class _Keys:
 
     def number(self, key: str, default: float | None = None) -> float:
         value = default if default is not None and self.get(key) is None else self.need(key)
-        fine = isinstance(value, (int, float)) and not isinstance(value, bool)
-        fits = fine and SMALLEST <= value <= LARGEST
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = is_number and SMALLEST <= value <= LARGEST
         self.expect(fits, key, "is no number above 0 that 32 bits hold")
         return float(value)
 
@@ -359,8 +352,8 @@ class _Keys:
 
     def size(self, key: str, default: int | None = None) -> int:
         value = default if default is not None and self.get(key) is None else self.need(key)
-        fine = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63
-        self.expect(fine, key, "is no integer above 0 that 64 bits hold")
+        fits = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63
+        self.expect(fits, key, "is no integer above 0 that 64 bits hold")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -370,17 +363,17 @@ class _Keys:
 
     def tokens(self, key: str) -> tuple[int, ...]:
         value = self.get(key)
-        every = [] if value is None else value if isinstance(value, list) else [value]
-        fine = all(isinstance(x, int) and not isinstance(x, bool) and x >= 0 for x in every)
-        self.expect(fine, key, "is no token, nor a list of tokens")
-        return tuple(every)
+        tokens = [] if value is None else value if isinstance(value, list) else [value]
+        legal = all(isinstance(x, int) and not isinstance(x, bool) and x >= 0 for x in tokens)
+        self.expect(legal, key, "is no token, nor a list of tokens")
+        return tuple(tokens)
 
     def ends(self, vocab_size: int) -> tuple[int, ...]:
-        """The tokens that end a text, of a vocabulary of so many."""
-        found = self.tokens("eos_token_id")
-        fine = all(x < vocab_size for x in found)
-        self.expect(fine, "eos_token_id", f"is none of the {vocab_size} tokens that there are")
-        return found
+        """The tokens that end a text."""
+        tokens = self.tokens("eos_token_id")
+        known = all(x < vocab_size for x in tokens)
+        self.expect(known, "eos_token_id", f"is none of the {vocab_size} tokens that there are")
+        return tokens
 
     def token(self, key: str) -> int | None:
         return next(iter(self.tokens(key)), None)

@@ -1,4 +1,4 @@
-"""A folder like those of Hugging Face, with random weights: for tests, and to try things."""
+"""Write a folder like those of Hugging Face, with random weights, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from recurra.errors import RecurraError, either
 from recurra.llm import config as configs
-from recurra.llm.checkpoint import INDEX, ONE
 from recurra.llm.config import DecoderConfig
 from recurra.llm.presets import preset, tiny
+from recurra.llm.tensor_files import INDEX, ONE
 from recurra.llm.weights import DTYPES, WeightPart, parts
 from recurra.support import atomic_write
 from recurra.support.optional_packages import needed_by
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPECIAL = ("<s>", "</s>", "<pad>")  # bos, eos, pad
-SHARD = 2_000_000_000  # bytes of a file, at most, unless one tensor is more
+SHARD = 2_000_000_000  # the most bytes of a file, unless one tensor is larger
 
 
 def init(
@@ -35,11 +35,11 @@ def init(
     seed: int = 0,
     shard: int = SHARD,
 ) -> DecoderConfig:
-    """Writes config.json, safetensors (several, with an index, above `shard` bytes) and tokenizer.
+    """Write config.json, safetensors (several, with an index, above `shard` bytes) and tokenizer.
 
-    Raises RecurraError where the name is not known, or the folder has a model already.
+    Raises RecurraError if the name is not known, or the folder has a model already.
     """
-    out, given = Path(out), preset(name)
+    out, config = Path(out), preset(name)
     if dtype not in DTYPES:
         raise RecurraError(f"weights cannot be {dtype!r}", facts=f"there is {', '.join(DTYPES)}")
     if seed < 0:
@@ -50,11 +50,11 @@ def init(
         raise RecurraError(f"{out} has a model already", hint="name another folder, or remove it")
     tokenizer = byte_tokenizer()
     if small:
-        given = tiny(given, tokenizer.get_vocab_size())
+        config = tiny(config, tokenizer.get_vocab_size())
     bos, eos, pad = (tokenizer.token_to_id(word) for word in SPECIAL)
-    given |= {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
-    given["torch_dtype"] = str(np.dtype(DTYPES[dtype]))
-    c = configs.from_dict(given, str(out / configs.FILE))
+    config |= {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
+    config["torch_dtype"] = str(np.dtype(DTYPES[dtype]))
+    c = configs.from_dict(config, str(out / configs.FILE))
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -65,12 +65,12 @@ def init(
     words = dict(zip(("bos_token", "eos_token", "pad_token"), SPECIAL, strict=True))
     _write(out / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **words})
     save(out, c, dtype, seed, shard)
-    _write(out / configs.FILE, given)
+    _write(out / configs.FILE, config)
     return c
 
 
 def byte_tokenizer() -> Tokenizer:
-    """Every byte is a token; so any text comes back as it was."""
+    """A tokenizer in which every byte is a token, so that any text survives a round trip."""
     with needed_by("a model's tokenizer"):
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -88,7 +88,7 @@ def byte_tokenizer() -> Tokenizer:
 
 
 def save(out: Path, config: DecoderConfig, dtype: str, seed: int, shard: int) -> None:
-    """Random tensors of all parts of a model, file by file: no more than one is in memory."""
+    """Write random tensors of all parts of a model, with one file at a time in memory."""
     files = list(_files(config, dtype, shard))
     places: dict[str, str] = {}
     for k, names in enumerate(files):
@@ -101,7 +101,7 @@ def save(out: Path, config: DecoderConfig, dtype: str, seed: int, shard: int) ->
 
 
 def _files(config: DecoderConfig, dtype: str, shard: int) -> Iterator[list[tuple[int, WeightPart]]]:
-    """Parts, numbered, file by file."""
+    """The numbered parts of each file."""
     width, now, size = np.dtype(DTYPES[dtype]).itemsize, list[tuple[int, WeightPart]](), 0
     for at, part in enumerate(parts(config)):
         more = width * int(np.prod(part.shape))
@@ -114,7 +114,7 @@ def _files(config: DecoderConfig, dtype: str, shard: int) -> Iterator[list[tuple
 
 
 def random(part: WeightPart, config: DecoderConfig, dtype: str, seed: list[int]) -> np.ndarray:
-    """Values that keep the size of what goes through: N(0, 1/in), norms around 1."""
+    """Values that preserve the scale of activations: N(0, 1/in), norms around 1."""
     x = np.random.default_rng(seed).standard_normal(part.shape, np.float32)
     if len(part.shape) > 1:
         x *= part.shape[-1] ** -0.5
@@ -125,5 +125,5 @@ def random(part: WeightPart, config: DecoderConfig, dtype: str, seed: list[int])
     return x.astype(DTYPES[dtype])
 
 
-def _write(path: Path, given: object) -> None:
-    atomic_write.save(path, json.dumps(given, indent=2) + "\n")
+def _write(path: Path, content: object) -> None:
+    atomic_write.save(path, json.dumps(content, indent=2) + "\n")

@@ -1,6 +1,6 @@
-"""The reference: a whole sequence at once, dense masks, f64, in plain NumPy.
+"""The oracle of decoders: a whole sequence at once, dense masks, f64, in plain NumPy.
 
-It reads the tensors as they stand in the files, and shares no code with `weights` and `model`.
+It uses the tensors of the files directly, and shares no code with `weights` and `model`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Tensors = Mapping[str, Array]
 def logits(
     config: DecoderConfig, tensors: Tensors, tokens: Array, pad: Array | None = None, given: int = 0
 ) -> Array:
-    """f64 [B, T, V] of tokens [B, T]; the first pad[b] places of row b are no part of it, and the
-    first `given` tokens are given at once."""
+    """The logits, f64 [B, T, V], of tokens [B, T]; row b begins at position pad[b], and its first
+    `given` tokens come at once."""
     t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
     rows, length = tokens.shape
     place = np.arange(length)[None, :] - (np.zeros(rows, int) if pad is None else pad)[:, None]
@@ -48,24 +48,16 @@ def block(
     config: DecoderConfig, tensors: Tensors, layer: int, array: Array, place: Array, given: int = 0
 ) -> Array:
     """One layer, of x [B, T, D] at places [B, T]."""
-    name = f"model.layers.{layer}.{{}}".format
-    after = "post_attention_layernorm.weight"
-    a = attention(
-        config,
-        tensors,
-        layer,
-        norm(config, array, tensors[name("input_layernorm.weight")]),
-        place,
-        given,
-    )
-    array = array + (norm(config, a, tensors[name(after)]) if config.sandwich else a)
-    before = "pre_feedforward_layernorm.weight" if config.sandwich else after
-    y = mlp(config, tensors, name("mlp."), norm(config, array, tensors[name(before)]))
-    return array + (
-        norm(config, y, tensors[name("post_feedforward_layernorm.weight")])
-        if config.sandwich
-        else y
-    )
+    prefix = f"model.layers.{layer}."
+
+    def normed(x: Array, name: str) -> Array:
+        return norm(config, x, tensors[f"{prefix}{name}_layernorm.weight"])
+
+    a = attention(config, tensors, layer, normed(array, "input"), place, given)
+    array = array + (normed(a, "post_attention") if config.sandwich else a)
+    before = normed(array, "pre_feedforward" if config.sandwich else "post_attention")
+    y = mlp(config, tensors, f"{prefix}mlp.", before)
+    return array + (normed(y, "post_feedforward") if config.sandwich else y)
 
 
 def linear(tensors: Tensors, name: str, array: Array) -> Array:
@@ -96,21 +88,16 @@ def attention(
     name, rows, length = f"model.layers.{layer}.self_attn.", *array.shape[:2]
 
     def heads(which: str, count: int) -> Array:
-        y = linear(tensors, f"{name}{which}_proj", array).reshape(
-            rows, length, count, config.head_dim
-        )
-        return (
-            norm(config, y, tensors[f"{name}{which}_norm.weight"]) if normed and which != "v" else y
-        )
+        y = linear(tensors, f"{name}{which}_proj", array)
+        y = y.reshape(rows, length, count, config.head_dim)
+        if not config.heads_normed or which == "v":
+            return y
+        return norm(config, y, tensors[f"{name}{which}_norm.weight"])
 
-    normed = config.heads_normed
-    kind = config.layers[layer]
-    q = turned(heads("q", config.heads), place, kind.rope, given)
-    k = turned(heads("k", config.kv_heads), place, kind.rope, given)
-    k, v = (
-        np.repeat(y, config.heads // config.kv_heads, axis=2)
-        for y in (k, heads("v", config.kv_heads))
-    )
+    kind, group = config.layers[layer], config.heads // config.kv_heads
+    q = rotate(heads("q", config.heads), place, kind.rope, given)
+    k = rotate(heads("k", config.kv_heads), place, kind.rope, given)
+    k, v = (np.repeat(y, group, axis=2) for y in (k, heads("v", config.kv_heads)))
     seen = np.stack([of_places(kind.pattern, row) for row in place])[:, None]
     if isinstance(kind.pattern, LinearAttention):
         phi = [np.where(y > 0, y + 1, np.exp(np.minimum(y, 0))) for y in (q, k)]
@@ -128,14 +115,14 @@ def attention(
 
 
 def of_places(pattern: Pattern, place: Array) -> Array:
-    """bool [T, T]: which of a row's places each of them sees; one before the row sees itself."""
+    """The mask, bool [T, T], of the places of a row; a place before the row sees itself."""
     i, j = place[:, None], place[None, :]
     return ((j >= 0) & (i >= 0) & mask(pattern, i, j)) | ((i == j) & (i < 0))
 
 
 @singledispatch
 def mask(pattern: Pattern, row: Array, column: Array) -> Array:
-    """Does place i see place j?"""
+    """Tell whether place `row` attends to place `column`."""
     raise TypeError(pattern)
 
 
@@ -170,19 +157,17 @@ def _(pattern: Prefix, row: Array, column: Array) -> Array:
     return (column <= row) | (column < pattern.length)
 
 
-def turned(array: Array, place: Array, rope: Rope, given: int = 0) -> Array:
-    """x [B, T, heads, HD], elements d and d + HD/2 turned by place · frequency d."""
-    half = array.shape[-1] // 2
-    angle = place[..., None, None] * frequencies(
-        rope, array.shape[-1], np.maximum(place, max(given - 1, 0))
-    )
-    cos, sin = np.cos(angle) * longer(rope), np.sin(angle) * longer(rope)
+def rotate(array: Array, place: Array, rope: Rope, given: int = 0) -> Array:
+    """Rotate elements d and d + HD/2 of x [B, T, heads, HD] by place · frequency d."""
+    half, last = array.shape[-1] // 2, np.maximum(place, max(given - 1, 0))
+    angle = place[..., None, None] * frequencies(rope, array.shape[-1], last)
+    cos, sin = np.cos(angle) * yarn_scale(rope), np.sin(angle) * yarn_scale(rope)
     a, b = array[..., :half], array[..., half:]
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
-def longer(rope: Rope) -> float:
-    """The attention factor of YaRN, by which what is turned gets longer."""
+def yarn_scale(rope: Rope) -> float:
+    """The attention factor of YaRN, which scales rotated vectors; 1 for other types."""
     if rope.type != "yarn" or rope.attention_factor is not None:
         return rope.attention_factor or 1.0
     grows = math.log(rope.factor) / 10 if rope.factor > 1 else 0.0
@@ -192,23 +177,21 @@ def longer(rope: Rope) -> float:
 
 
 def frequencies(rope: Rope, size: int, place: Array) -> Array:
-    """[.., 1, HD/2] at places [..], as transformers computes them; `dynamic` looks at the place."""
+    """Frequencies [.., 1, HD/2] at places [..], as in transformers; only `dynamic` uses places."""
     exponent = np.arange(0, size, 2) / size
     theta = np.full((*place.shape, 1, 1), rope.theta)
     if rope.type == "dynamic":
         length = np.maximum(place + 1, rope.length)[..., None, None]
-        theta = theta * (rope.factor * length / rope.length - (rope.factor - 1)) ** (
-            size / (size - 2)
-        )
+        stretch = rope.factor * length / rope.length - (rope.factor - 1)
+        theta = theta * stretch ** (size / (size - 2))
     f = 1 / theta**exponent
     if rope.type == "linear":
         return f / rope.factor
     if rope.type == "llama3":
         wave = 2 * math.pi / f
         low, high = rope.length / rope.low_freq_factor, rope.length / rope.high_freq_factor
-        smooth = (rope.length / wave - rope.low_freq_factor) / (
-            rope.high_freq_factor - rope.low_freq_factor
-        )
+        width = rope.high_freq_factor - rope.low_freq_factor
+        smooth = (rope.length / wave - rope.low_freq_factor) / width
         mixed = (1 - smooth) * f / rope.factor + smooth * f
         return np.where(wave > low, f / rope.factor, np.where(wave < high, f, mixed))
     if rope.type == "yarn":
@@ -218,7 +201,7 @@ def frequencies(rope: Rope, size: int, place: Array) -> Array:
 
 
 def yarn_ramp(rope: Rope, size: int) -> Array:
-    """[HD/2]: 0 for axes that turn more than beta_fast times, 1 for less than beta_slow."""
+    """The ramp [HD/2]: 0 for axes with more than beta_fast turns, 1 for less than beta_slow."""
     fast, slow = (
         size * math.log(rope.length / (2 * math.pi * turns)) / (2 * math.log(rope.theta))
         for turns in (rope.beta_fast, rope.beta_slow)

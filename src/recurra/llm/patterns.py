@@ -1,7 +1,7 @@
-"""Attention patterns, the earlier positions that one reads: `window:256` is SlidingWindow(256).
+"""Attention patterns, the positions that each position attends to: `window:256`, ..
 
-A pattern says nothing of masks, caches or their lengths: `model` turns it into reads like
-`k[b, max(t - 255, 0) : t + 1]`, and the compiler derives the store from those.
+A pattern has no masks, caches or cache lengths: `attention` turns it into reads such as
+`k[b, max(t - 255, 0) : t + 1]`, from which the compiler derives the store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from recurra.errors import RecurraError, here
 
 @dataclass(frozen=True)
 class Causal:
-    """All positions up to its own"""
+    """A position attends to all positions up to itself."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Sinks:
-    """The first `count` of all, and a window of `width` (Xiao et al., 2023), all at their places"""
+    """A position attends to the first `count` ones and a window (Xiao et al., 2023), all rotated by
+    their own places."""
 
     count: int
     width: int
@@ -55,7 +56,8 @@ class Prefix:
 
 @dataclass(frozen=True)
 class LinearAttention:
-    """All up to its own, weighted by φ(q)·φ(k), φ = elu + 1 (Katharopoulos et al., 2020)"""
+    """A position attends to all up to itself by weights φ(q)·φ(k), φ = elu + 1 (Katharopoulos et
+    al., 2020)."""
 
 
 Pattern = Causal | SlidingWindow | Chunk | Sinks | Dilated | Prefix | LinearAttention
@@ -72,19 +74,19 @@ FORMS = "causal, window:W, chunk:C, sinks:K+W, dilated:D, prefix:P, linear"
 
 
 def parse(text: str) -> Pattern:
-    """`sinks:4+252` → Sinks(4, 252). Raises RecurraError."""
+    """Parse a pattern: `sinks:4+252` → Sinks(4, 252). Raises RecurraError."""
     name, _, numbers = text.strip().partition(":")
     kind = PATTERNS.get(name)
-    given = numbers.split("+") if numbers else []
-    fit = kind is not None and len(given) == len(fields(kind))
-    if kind is None or not fit or not all(n.isascii() and n.isdecimal() and int(n) for n in given):
+    args = numbers.split("+") if numbers else []
+    legal = all(n.isascii() and n.isdecimal() and int(n) for n in args)
+    if kind is None or len(args) != len(fields(kind)) or not legal:
         raise _no_pattern(text)
-    return kind(*map(int, given))
+    return kind(*map(int, args))
 
 
-def _no_pattern(given: object) -> RecurraError:
+def _no_pattern(text: object) -> RecurraError:
     return RecurraError(
-        f"{given!r:.60} is no attention pattern",
+        f"{text!r:.60} is no attention pattern",
         facts=f"there are {FORMS}; numbers are at least 1",
         hint='"window:256", or several in one text: "window:256,causal"',
         loc=here(),
@@ -92,25 +94,25 @@ def _no_pattern(given: object) -> RecurraError:
 
 
 def parse_mix(text: str, layers: int) -> tuple[Pattern, ...]:
-    """One pattern per layer: `window:256,window:256,causal` is repeated over the layers.
+    """Parse one pattern per layer: `window:256,window:256,causal` is repeated over the layers.
 
-    Raises RecurraError for what is no text of patterns, or has more than there are layers.
+    Raises RecurraError for other text, or more patterns than layers.
     """
     mix: Any = text
     if not isinstance(mix, str):
         raise _no_pattern(mix)
-    given = [parse(part) for part in text.split(",")]
-    if len(given) > layers:
+    patterns = [parse(part) for part in text.split(",")]
+    if len(patterns) > layers:
         raise RecurraError(
-            f"there are {len(given)} attention patterns for {layers} layers",
+            f"there are {len(patterns)} attention patterns for {layers} layers",
             facts=f"they are {text}",
             hint=f"name {layers} at most; fewer are repeated",
         )
-    return tuple(given[layer % len(given)] for layer in range(layers))
+    return tuple(patterns[layer % len(patterns)] for layer in range(layers))
 
 
 def text(pattern: Pattern) -> str:
-    """Sinks(4, 252) → `sinks:4+252`; the inverse of `parse`"""
+    """Print a pattern, the inverse of `parse`: Sinks(4, 252) → `sinks:4+252`."""
     numbers = "+".join(str(getattr(pattern, f.name)) for f in fields(pattern))
     (name,) = (name for name, kind in PATTERNS.items() if kind is type(pattern))
     return name + (f":{numbers}" if numbers else "")

@@ -1,4 +1,4 @@
-"""config.json of well-known models, by name, and what becomes of them when they are to be tiny."""
+"""The contents of config.json for well-known models, by name, and their tiny versions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 def _preset(
     model_type: str, kind: str, sizes: tuple[int, ...], positions: int, eps: float, **more: object
 ) -> Json:
-    """`sizes`: V, D, F, L, H, KV."""
+    """The config.json of a model with `sizes` V, D, F, L, H, KV."""
     names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
     names += ("num_attention_heads", "num_key_value_heads")
     return {
@@ -108,7 +108,7 @@ PRESETS: dict[str, Json] = {
 
 
 def preset(name: str) -> Json:
-    """The config.json of a model. Raises RecurraError."""
+    """Return the config.json of a model; raises RecurraError for an unknown name."""
     if name not in PRESETS:
         raise RecurraError(
             f"there is no configuration {name!r}", facts=f"there are {', '.join(PRESETS)}"
@@ -116,23 +116,23 @@ def preset(name: str) -> Json:
     return dict(PRESETS[name])
 
 
-def tiny(given: Json, vocab_size: int) -> Json:
-    """The same kind of model, so small that it runs in a test: every mechanism, few of each."""
-    layers = 6 if "layer_types" in given else 4
-    out = given | {
+def tiny(config: Json, vocab_size: int) -> Json:
+    """Return a config for a model of the same kind that is small enough for a test."""
+    layers = 6 if "layer_types" in config else 4
+    out = config | {
         "vocab_size": vocab_size,
         "hidden_size": 64,
         "intermediate_size": 96,
         "num_hidden_layers": layers,
         "num_attention_heads": 4,
-        "num_key_value_heads": 4 if given["num_key_value_heads"] > 16 else 2,
+        "num_key_value_heads": 4 if config["num_key_value_heads"] > 16 else 2,
         "head_dim": 16,
         "max_position_embeddings": 512,
     }
-    if "sliding_window" in given:
+    if "sliding_window" in config:
         out["sliding_window"] = 16
-    if "layer_types" in given:
-        out["layer_types"] = given["layer_types"][:layers]
-    if "rope_scaling" in given:
-        out["rope_scaling"] = given["rope_scaling"] | {"original_max_position_embeddings": 128}
+    if "layer_types" in config:
+        out["layer_types"] = config["layer_types"][:layers]
+    if "rope_scaling" in config:
+        out["rope_scaling"] = config["rope_scaling"] | {"original_max_position_embeddings": 128}
     return out

@@ -1,7 +1,7 @@
-"""Rotary positions (Su et al., 2021): the frequencies of a head, and how they are stretched.
+"""Rotary positions (Su et al., 2021): the frequencies of a head, and their stretching.
 
-Types are those of `rope_type` in config.json; `Rope.from_dict` reads the old spelling (rope_theta,
-rope_scaling) and the new one (rope_parameters) once `config` has joined them.
+Types are those of `rope_type` in config.json; `from_dict` reads the old spelling (rope_theta,
+rope_scaling) and the new one (rope_parameters), which `config` joins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-# what a type reads beside rope_theta: needed, optional
+# the keys of each type beside rope_theta: required, optional
 KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "default": ((), ()),
     "linear": (("factor",), ()),
@@ -28,7 +28,7 @@ KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Rope:
-    """`length`: positions that the model was trained on, before it was stretched."""
+    """Rotary positions; `length` is the number of positions of training before stretching."""
 
     theta: float
     length: int
@@ -45,7 +45,7 @@ class Rope:
 
     @property
     def scale(self) -> float:
-        """The scale of cosines and sines (YaRN's attention factor); 1 but for yarn."""
+        """The scale of cosines and sines, YaRN's attention factor; 1 for other types."""
         if self.type != "yarn":
             return 1.0
         if self.attention_factor is not None:
@@ -55,13 +55,13 @@ class Rope:
         return _mscale(self.factor, 1.0)
 
     def reach(self, positions: int) -> float:
-        """The most positions of a model that says it has so many."""
+        """The most positions, stretched, of a model with so many in its config."""
         if self.type == "dynamic":
             return math.inf
         return max(positions, self.length * self.factor if self.type in ("linear", "yarn") else 0)
 
     def frequencies(self, size: int) -> np.ndarray:
-        """Radians per position, f64 [size / 2]; of `dynamic`, those of up to `length` positions."""
+        """Radians per position, f64 [size / 2]; for `dynamic`, those up to `length` positions."""
         plain = self.theta ** -(np.arange(0, size, 2) / size)
         if self.type == "linear":
             return plain / self.factor
@@ -72,14 +72,14 @@ class Rope:
         return plain
 
     def _llama3(self, plain: np.ndarray) -> np.ndarray:
-        """Long waves are stretched, short ones kept, those between mixed (Dubey et al., 2024)."""
+        """Stretch long waves, keep short ones, and mix those between (Dubey et al., 2024)."""
         turns = self.length * plain / (2 * math.pi)
-        kept = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
-        kept = np.clip(kept, 0.0, 1.0)
-        return (1 - kept) * plain / self.factor + kept * plain
+        share = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        share = np.clip(share, 0.0, 1.0)
+        return (1 - share) * plain / self.factor + share * plain
 
     def _yarn(self, plain: np.ndarray, size: int) -> np.ndarray:
-        """A ramp over the axes, between `beta_fast` and `beta_slow` turns (Peng et al., 2023)."""
+        """Stretch by a ramp over axes of `beta_fast` to `beta_slow` turns (Peng et al., 2023)."""
 
         def axis(turns: float) -> float:
             full = math.log(self.length / (turns * 2 * math.pi))
@@ -98,12 +98,12 @@ def _mscale(factor: float, weight: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
-def from_dict(given: Mapping[str, Any], theta: float, length: int) -> Rope:
-    """The values of one `rope_parameters`, whose keys `config` has looked at.
+def from_dict(params: Mapping[str, Any], theta: float, length: int) -> Rope:
+    """Return the rope of a `rope_parameters` object, whose keys `config` has checked.
 
-    `theta` is its base, `length` the positions that the model was trained on.
+    `theta` is its base, `length` the number of positions of training.
     """
-    kind = str(given.get("rope_type") or given.get("type") or "default")
-    needed, optional = KEYS[kind]
-    own = {k: given[k] for k in (*needed, *optional) if given.get(k) is not None}
+    kind = str(params.get("rope_type") or params.get("type") or "default")
+    required, optional = KEYS[kind]
+    own = {k: params[k] for k in (*required, *optional) if params.get(k) is not None}
     return Rope(theta, length, kind, **own)

@@ -1,7 +1,7 @@
 """Sampling of the next token: greedy, or drawn within temperature, top-k, top-p and min-p.
 
-Settings are values of a row, given when a program runs; which of them there are at all is part of
-the program. A draw is a counter-based function of the run's seed, the row and the place in the row.
+Settings are inputs of a program, with a value for each row; the program has only those inputs that
+some row uses. A draw is a counter-based function of the run's seed, the row and the place in it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from recurra import Tensor
 
 GONE = -1e30  # a logit that is never drawn
-LARGEST = 3e38  # of 32 bits
+LARGEST = 3e38  # a float of 32 bits
 FILTERS = ("top_k", "top_p", "min_p")
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Applied in this order, as in transformers; the defaults leave a token where it is."""
+    """Settings of sampling, applied in this order, as in transformers; greedy by default."""
 
-    repetition_penalty: float = 1.0  # logits of tokens that were there: / if > 0, · if < 0
-    temperature: float = 0.0  # 0: the most likely one
-    top_k: int = 0  # the k most likely (0: all)
-    top_p: float = 1.0  # the most likely, until they have this probability together
-    min_p: float = 0.0  # those with this part of the probability of the most likely
+    repetition_penalty: float = 1.0  # for logits of earlier tokens: / if > 0, · if < 0
+    temperature: float = 0.0  # 0: the most likely token
+    top_k: int = 0  # only the k most likely tokens (0: all)
+    top_p: float = 1.0  # only the most likely tokens with this total probability
+    min_p: float = 0.0  # only tokens with this fraction of the highest probability
 
     def __post_init__(self) -> None:
         limits = {
@@ -43,15 +43,15 @@ class Sampling:
             "top_p": (lambda x: 0 < x <= 1, "above 0, at most 1"),
             "min_p": (lambda x: 0 <= x <= 1, "from 0 to 1"),
         }
-        for name, (fits, said) in limits.items():
-            given = getattr(self, name)
-            fine = isinstance(given, Real) and isfinite(given) and fits(given)
-            if fine and name != "top_k" and not fits(_in_32_bits(given)):
-                fine, said = False, f"{said}, also in 32 bits"
-            if isinstance(given, Real) and not isfinite(given):
-                said = f"{said}, and finite"
-            if not fine:
-                raise RecurraError(f"{name} is {given!r}, and must be {said}", loc=here())
+        for name, (fits, limit) in limits.items():
+            value = getattr(self, name)
+            legal = isinstance(value, Real) and isfinite(value) and fits(value)
+            if legal and name != "top_k" and not fits(_in_32_bits(value)):
+                legal, limit = False, f"{limit}, also in 32 bits"
+            if isinstance(value, Real) and not isfinite(value):
+                limit = f"{limit}, and finite"
+            if not legal:
+                raise RecurraError(f"{name} is {value!r}, and must be {limit}", loc=here())
 
     @property
     def kind(self) -> Kind:
@@ -59,9 +59,9 @@ class Sampling:
         return Kind(self.temperature > 0, filtered, self.repetition_penalty != 1)
 
 
-def _in_32_bits(given: Any) -> float:
-    """The number that a program has; NaN if it does not fit."""
-    return float(np.float32(given)) if abs(given) <= float(np.finfo(np.float32).max) else nan
+def _in_32_bits(value: Any) -> float:
+    """The number in a program; NaN if it does not fit."""
+    return float(np.float32(value)) if abs(value) <= float(np.finfo(np.float32).max) else nan
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Kind:
     penalized: bool = False
 
     def __or__(self, other: Kind) -> Kind:
-        mine = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
-        return Kind(*(a or b for a, b in mine))
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return Kind(*(a or b for a, b in pairs))
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,12 @@ class SamplingInputs:
 
 
 def choose(logits: Tensor, how: SamplingInputs, draw: Tensor | None, seen: Tensor | None) -> Tensor:
-    """i32[] of logits [V]; `draw` is uniform in [0, 1), `seen` bool[V]: was a token there?"""
+    """Choose a token, i32[], by logits [V].
+
+    Args:
+        draw: uniform in [0, 1), if tokens are drawn.
+        seen: bool[V], the earlier tokens, if these are penalized.
+    """
     if seen is not None:
         penalty = how["repetition_penalty"]
         lower = rc.where(logits > 0.0, logits / penalty, logits * penalty).clip(-LARGEST, LARGEST)
@@ -110,10 +115,10 @@ def choose(logits: Tensor, how: SamplingInputs, draw: Tensor | None, seen: Tenso
         return best
     temperature = how["temperature"]
     cold = temperature == 0.0
-    # From the largest on: the others overflow to what is never drawn, whatever the temperature.
+    # The largest is 0; others may overflow, at any temperature, to tokens that are never drawn.
     scaled = (logits - logits.max()) / rc.where(cold, 1.0, temperature)
     drawn = rc.nn.class_at(scaled.softmax(), draw)
-    if how.kind.filtered:  # a row without filters is drawn as it is alone, in the tokens' order
+    if how.kind.filtered:  # rows without filters are drawn as in a program without filters
         top_k, top_p, min_p = (how[name] for name in FILTERS)
         all_kept = (top_k == 0) & (top_p == 1.0) & (min_p == 0.0)
         drawn = rc.where(all_kept, drawn, _filtered(scaled, top_k, top_p, min_p, draw))
@@ -121,7 +126,7 @@ def choose(logits: Tensor, how: SamplingInputs, draw: Tensor | None, seen: Tenso
 
 
 def _filtered(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, draw: Tensor) -> Tensor:
-    """Draw from the tokens that are kept: the first so many, sorted by likelihood."""
+    """Draw from the tokens that pass the filters: the first ones, sorted by likelihood."""
     size: Any = logits.shape[0]
     order = (-logits).argsort()
     sorted_, place = logits.take(order), rc.constant(np.arange(size, dtype=np.int32))

@@ -1,8 +1,8 @@
-"""A folder of Hugging Face → packed weights: [in, out], queries, keys and values side by side.
+"""Load a Hugging Face folder as packed weights: [in, out], with queries, keys and values in one.
 
-All layers of one weight lie in one array [L, ..]; it is filled from the files, some rows of a
-tensor at a time: beside the result no more than these are in memory. As i8, matrices are rounded to
-8 bits, each output channel by a scale of its own: w ≈ q · scale, scale = max |w| / 127.
+Each weight is one array [L, ..] of all layers, which is filled from the files, some rows of
+a tensor at a time: only these are in memory beside the result. As i8, matrices are rounded to 8
+bits, with a scale for each output channel: w ≈ q · scale, scale = max |w| / 127.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import numpy as np
 
 from recurra.errors import RecurraError, either
 from recurra.llm import config as configs
-from recurra.llm.checkpoint import TensorEntry, entries
 from recurra.llm.config import DecoderConfig
+from recurra.llm.tensor_files import TensorEntry, entries
 from recurra.report.progress import track
 from recurra.support.aligned_array import aligned
 from recurra.support.free_memory import free_bytes
 
 DTYPES: dict[str, type] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
-HELD = (*DTYPES, "i8")  # in what weights may be held
+LOADED = (*DTYPES, "i8")  # types of weights in memory
 MATRICES = ("emb", "head", "qkv", "o", "gate_up", "down")
 LEVELS = 127  # of 8 bits, to either side of 0
-SLOW = 500_000_000  # bytes, above which reading is watched
-SHOWN = 4  # tensors named in a message; the others are counted
+SLOW = 500_000_000  # bytes above which progress is shown
+SHOWN = 4  # tensors that a message names; others are counted
 
 
 @dataclass(frozen=True)
 class WeightPart:
-    """A tensor of the files, and where it lies: columns `at`.. of our weight `into`
+    """A tensor of the files, and its place: columns `at`.. of the packed weight `into`, in `layer`.
 
-    In `layer`, unless it is of none. A matrix is [out, in] in the files, and turned in ours.
+    A matrix is [out, in] in the files, and transposed in the packed weight.
     """
 
     name: str
@@ -44,23 +44,23 @@ class WeightPart:
     into: str
     at: int = 0
     layer: int | None = None
-    turned: bool = True
+    transposed: bool = True
 
     def place(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The place of the tensor in our weights, with axes as in the file."""
-        whole = weights[self.into] if self.layer is None else weights[self.into][self.layer]
-        width = self.shape[0] if self.turned else self.shape[-1]
-        mine = whole[..., self.at : self.at + width]
-        return mine.T if self.turned else mine
+        """The view of the packed weight for this tensor, with axes as in the file."""
+        packed = weights[self.into] if self.layer is None else weights[self.into][self.layer]
+        width = self.shape[0] if self.transposed else self.shape[-1]
+        view = packed[..., self.at : self.at + width]
+        return view.T if self.transposed else view
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights: `emb` [V, D], `norm` [D], `head` [V, D] if not tied; of all layers, [L, ..]:
+    """The packed weights: `emb` [V, D], `norm` [D], `head` [V, D] if not tied; by layer, [L, ..]:
 
     `ln1`, `ln2` [D], `qkv` [D, (H + 2 KV) HD], `o` [H HD, D], `gate_up` [D, 2 F], `down` [F, D];
-    where the model has them, `.._bias` [out], `q_norm` and `k_norm` [HD], `ln1_post` and `ln2_post`
-    [D], `sinks` [H]. Of matrices in 8 bits, `.._scale` [out], of `emb` and `head` [V].
+    if the model has them, `.._bias` [out], `q_norm` and `k_norm` [HD], `ln1_post` and `ln2_post`
+    [D], `sinks` [H]. Matrices in 8 bits have `.._scale` [out]; of `emb` and `head`, [V].
     """
 
     config: DecoderConfig
@@ -76,12 +76,12 @@ class Weights:
 
 
 def parts(config: DecoderConfig) -> Iterator[WeightPart]:
-    """Every tensor that the files of such a model have, and where it goes."""
+    """Yield every tensor in the files of a model, with its place."""
     d = config.hidden_size
-    yield WeightPart("model.embed_tokens.weight", (config.vocab_size, d), "emb", turned=False)
-    yield WeightPart("model.norm.weight", (d,), "norm", turned=False)
+    yield WeightPart("model.embed_tokens.weight", (config.vocab_size, d), "emb", transposed=False)
+    yield WeightPart("model.norm.weight", (d,), "norm", transposed=False)
     if not config.tied:
-        yield WeightPart("lm_head.weight", (config.vocab_size, d), "head", turned=False)
+        yield WeightPart("lm_head.weight", (config.vocab_size, d), "head", transposed=False)
     for layer in range(len(config.layers)):
         yield from _layer(config, layer)
 
@@ -96,7 +96,7 @@ def _layer(config: DecoderConfig, layer: int) -> Iterator[WeightPart]:
     before = f"model.layers.{layer}."
 
     def vector(name: str, size: int, into: str) -> WeightPart:
-        return WeightPart(f"{before}{name}", (size,), into, 0, layer, turned=False)
+        return WeightPart(f"{before}{name}", (size,), into, 0, layer, transposed=False)
 
     def matrix(
         name: str, out: int, inputs: int, into: str, at: int, bias: str
@@ -104,7 +104,7 @@ def _layer(config: DecoderConfig, layer: int) -> Iterator[WeightPart]:
         yield WeightPart(f"{before}{name}.weight", (out, inputs), into, at, layer)
         if bias in config.biases:
             yield WeightPart(
-                f"{before}{name}.bias", (out,), f"{into}_bias", at, layer, turned=False
+                f"{before}{name}.bias", (out,), f"{into}_bias", at, layer, transposed=False
             )
 
     yield vector("input_layernorm.weight", d, "ln1")
@@ -129,22 +129,22 @@ def _layer(config: DecoderConfig, layer: int) -> Iterator[WeightPart]:
 
 
 def shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    """The shapes of our weights, by name: as wide as their parts together."""
+    """The shapes of the packed weights, by name; their last axes join those of the parts."""
     out: dict[str, tuple[int, ...]] = {}
     for p in parts(config):
-        own = p.shape[::-1] if p.turned else p.shape
+        own = p.shape[::-1] if p.transposed else p.shape
         lead = () if p.layer is None else (len(config.layers),)
         out[p.into] = (*lead, *own[:-1], p.at + own[-1])
     return out
 
 
 def of_all(name: str) -> bool:
-    """Is it a weight of no layer?"""
+    """Tell whether a weight belongs to no single layer."""
     return name.removesuffix("_scale") in ("emb", "norm", "head")
 
 
 def weight_types(config: DecoderConfig, dtype: str) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Type and shape of each of our weights, held as `dtype`; of 8 bits, only matrices are."""
+    """The type and shape of each packed weight; with i8, only matrices have 8 bits."""
     if dtype != "i8":
         return {name: (dtype, shape) for name, shape in shapes(config).items()}
     out: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -155,8 +155,9 @@ def weight_types(config: DecoderConfig, dtype: str) -> dict[str, tuple[str, tupl
     return out
 
 
-def rounded(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(i8 [out, in], scale f32 [out]) of [out, in]; what is not finite stays so, in its scale."""
+def quantize(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Round [out, in] to i8 [out, in] and a scale f32 [out], which is not finite if a weight is
+    not."""
     weights = np.asarray(weights, np.float32)
     scale = np.abs(weights).max(axis=1, initial=0.0) / np.float32(LEVELS)
     safe = np.where((scale > 0) & np.isfinite(scale), scale, np.float32(1))
@@ -165,50 +166,50 @@ def rounded(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def load(folder: str | Path, dtype: str = "f32") -> Weights:
-    """The weights of a folder, as f32, bf16, or i8 with scales.
+    """Load the weights of a folder, as f32, bf16, or i8 with scales.
 
-    Raises RecurraError, before anything is read: config.json as in `config.load`; tensors that are
-    missing, superfluous or mis-shaped, with their file and shapes; memory that would not suffice.
+    Raises RecurraError before anything is read: for config.json as `config.load`; for missing,
+    superfluous or misshaped tensors, with their file and shapes; or if memory does not suffice.
     """
     c = configs.load(folder)
-    if dtype not in HELD:
-        raise RecurraError(f"weights cannot be {dtype!r}", facts=f"there is {', '.join(HELD)}")
-    found = entries(folder)
-    wanted = {p.name: p for p in parts(c)}
-    _expect(Path(folder), c, wanted, found)
-    arrays = _room(folder, weight_types(c, dtype), dtype)
-    _fill(arrays, wanted, found)
-    if c.tied and "lm_head.weight" in found:
-        _expect_tied(found["lm_head.weight"], found["model.embed_tokens.weight"])
+    if dtype not in LOADED:
+        raise RecurraError(f"weights cannot be {dtype!r}", facts=f"there is {', '.join(LOADED)}")
+    files = entries(folder)
+    by_name = {p.name: p for p in parts(c)}
+    _expect_tensors(Path(folder), c, by_name, files)
+    arrays = _allocate(folder, weight_types(c, dtype), dtype)
+    _fill(arrays, by_name, files)
+    if c.tied and "lm_head.weight" in files:
+        _expect_tied(files["lm_head.weight"], files["model.embed_tokens.weight"])
     return Weights(c, arrays)
 
 
 def _fill(
     arrays: Mapping[str, np.ndarray],
-    wanted: Mapping[str, WeightPart],
-    found: Mapping[str, TensorEntry],
+    parts: Mapping[str, WeightPart],
+    files: Mapping[str, TensorEntry],
 ) -> None:
-    """Reads every part into its place; of files that take seconds, progress is shown."""
-    size = sum(found[name].nbytes for name in wanted)
+    """Read every part into its place; show progress for large files."""
+    size = sum(files[name].nbytes for name in parts)
     with track(size // 10**6, "reading MB") if size > SLOW else nullcontext() as progress:
         done = 0
-        for name, part in wanted.items():
-            for rows, values in found[name].rows():
-                _expect_finite(found[name], values, put(arrays, part, rows, values))
-            done += found[name].nbytes
+        for name, part in parts.items():
+            for rows, values in files[name].rows():
+                _expect_finite(files[name], values, put(arrays, part, rows, values))
+            done += files[name].nbytes
             if progress is not None:
                 progress.update(done // 10**6)
 
 
-def _expect_finite(entry: TensorEntry, values: np.ndarray, held: np.ndarray) -> None:
-    """Raises RecurraError if a number is NaN or inf, in the file or as it is held."""
-    if is_finite(held):
+def _expect_finite(entry: TensorEntry, values: np.ndarray, converted: np.ndarray) -> None:
+    """Raise RecurraError if a number is NaN or inf, in the file or after conversion."""
+    if is_finite(converted):
         return
     if is_finite(values):
         raise RecurraError(
-            f"{entry.file}: {entry.name} has a number too large for {held.dtype.name}",
+            f"{entry.file}: {entry.name} has a number too large for {converted.dtype.name}",
             facts=f"it has {np.abs(values).max():.3g}",
-            hint=_as("f32") if held.dtype != np.float32 else "",
+            hint=_as("f32") if converted.dtype != np.float32 else "",
         )
     raise RecurraError(
         f"{entry.file}: {entry.name} has NaN or inf",
@@ -217,7 +218,7 @@ def _expect_finite(entry: TensorEntry, values: np.ndarray, held: np.ndarray) -> 
 
 
 def is_finite(values: np.ndarray) -> bool:
-    """Is every number finite? Of bfloat16, which NumPy is slow at, its bits tell."""
+    """Tell whether every number is finite; by its bits for bfloat16, for which NumPy is slow."""
     if values.dtype == ml_dtypes.bfloat16:
         return not ((values.view(np.uint16) & 0x7F80) == 0x7F80).any()
     return bool(np.isfinite(values).all())
@@ -226,43 +227,43 @@ def is_finite(values: np.ndarray) -> bool:
 def put(
     arrays: Mapping[str, np.ndarray], part: WeightPart, rows: slice, values: np.ndarray
 ) -> np.ndarray:
-    """Writes rows of a tensor of the files into their place, rounded as that is.
+    """Convert rows of a tensor of the files, and write them into their place.
 
-    Returns the floats that stand for them there: numbers, or the scales of rounded ones.
+    Returns the converted floats, or the scales of quantized ones.
     """
     place, scales = part.place(arrays)[rows], arrays.get(f"{part.into}_scale")
-    with np.errstate(over="ignore"):  # which the caller finds in what is returned
+    with np.errstate(over="ignore"):  # the caller checks the result
         if scales is None:
-            place[...] = held = values.astype(place.dtype, copy=False)
-            return held
-        place[...], scale = rounded(values)
-    mine = scales if part.layer is None else scales[part.layer]
-    mine[part.at + rows.start : part.at + rows.stop] = scale
+            place[...] = converted = values.astype(place.dtype, copy=False)
+            return converted
+        place[...], scale = quantize(values)
+    own = scales if part.layer is None else scales[part.layer]
+    own[part.at + rows.start : part.at + rows.stop] = scale
     return scale
 
 
-def _expect(
+def _expect_tensors(
     folder: Path,
     config: DecoderConfig,
-    wanted: Mapping[str, WeightPart],
-    found: Mapping[str, TensorEntry],
+    parts: Mapping[str, WeightPart],
+    files: Mapping[str, TensorEntry],
 ) -> None:
-    if missing := [n for n in wanted if n not in found]:
-        part = wanted[missing[0]]
+    if missing := [n for n in parts if n not in files]:
+        part = parts[missing[0]]
         raise RecurraError(
             f"{folder} lacks {_named(missing)}",
             facts=f"{configs.FILE} asks for {config}, where {part.name} is {list(part.shape)}",
         )
-    strange = [n for n in found if n not in wanted and not _needless(n, config)]
-    if strange:
-        entry = found[strange[0]]
+    unknown = [n for n in files if n not in parts and not _is_redundant(n, config)]
+    if unknown:
+        entry = files[unknown[0]]
         raise RecurraError(
-            f"{entry.file} has {_named(strange)}, which {config} has no place for",
+            f"{entry.file} has {_named(unknown)}, which {config} has no place for",
             facts=f"{entry.name} is {list(entry.shape)}",
             hint=f"see whether {configs.FILE} is that of these weights",
         )
-    for name, part in wanted.items():
-        entry = found[name]
+    for name, part in parts.items():
+        entry = files[name]
         if entry.shape != part.shape:
             raise RecurraError(
                 f"{entry.file}: {name} is {list(entry.shape)}, not {list(part.shape)}",
@@ -272,8 +273,8 @@ def _expect(
             raise RecurraError(f"{entry.file}: {name} is {entry.dtype}, no floating-point numbers")
 
 
-def _needless(name: str, config: DecoderConfig) -> bool:
-    """Is it something that old checkpoints carry along: frequencies, or a head tied to `emb`?"""
+def _is_redundant(name: str, config: DecoderConfig) -> bool:
+    """Tell whether a tensor is a leftover of old checkpoints: frequencies, or a tied head."""
     return name.endswith("rotary_emb.inv_freq") or (config.tied and name == "lm_head.weight")
 
 
@@ -287,17 +288,17 @@ def _expect_tied(head: TensorEntry, table: TensorEntry) -> None:
         )
 
 
-def _room(
-    folder: str | Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]], dtype: str
+def _allocate(
+    folder: str | Path, types: Mapping[str, tuple[str, tuple[int, ...]]], dtype: str
 ) -> dict[str, np.ndarray]:
     kinds = {**DTYPES, "i8": np.int8}
-    room = {name: (shape, np.dtype(kinds[kind])) for name, (kind, shape) in wanted.items()}
-    need = sum(kind.itemsize * prod(shape) for shape, kind in room.values())
+    arrays = {name: (shape, np.dtype(kinds[kind])) for name, (kind, shape) in types.items()}
+    need = sum(kind.itemsize * prod(shape) for shape, kind in arrays.values())
     free = free_bytes()
     try:
         if free is not None and need > free:
             raise MemoryError
-        return {name: aligned(shape, kind) for name, (shape, kind) in room.items()}
+        return {name: aligned(shape, kind) for name, (shape, kind) in arrays.items()}
     except MemoryError:
         have = "" if free is None else f", {free / 1e9:.2f} GB are free"
         raise RecurraError(

@@ -2,8 +2,8 @@
 
     4·B·T + 16·B + 1,024, at B=64, T=200: 53,248
 
-An `Extent` is an integer that knows how it is made of the bounds, so that the length of an axis
-computed somewhere in a program says what it would be for others.
+An `Extent` is an integer with its polynomial, so that a length that is computed anywhere in a
+program is also known for other bounds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from operator import mul
 
 @dataclass(frozen=True)
 class Quotient:
-    """of // by, where that does not come out even for all bounds."""
+    """The quotient of // by, if `by` does not divide every factor."""
 
     of: Amount
     by: int
@@ -31,7 +31,7 @@ Monomial = tuple[Atom, ...]
 
 @dataclass(frozen=True)
 class Amount:
-    """Σ factor · product of bounds; terms have no zeros, and an order."""
+    """A polynomial Σ factor · product of bounds; terms are sorted, and their factors nonzero."""
 
     terms: tuple[tuple[Monomial, int], ...] = ()
 
@@ -50,7 +50,7 @@ class Amount:
         return sum_of_terms(*((m, a * count) for m, a in self.terms))
 
     def over(self, count: int) -> Amount:
-        """self // n"""
+        """The quotient self // count."""
         if all(a % count == 0 for _, a in self.terms):
             return sum_of_terms(*((m, a // count) for m, a in self.terms))
         return sum_of_terms(((Quotient(self, count),), 1))
@@ -60,7 +60,7 @@ class Amount:
         return sum(a * reduce(mul, (_value(x, bounds) for x in m), 1) for m, a in self.terms)
 
     def covers(self, other: Amount) -> bool:
-        """Is it at least as much for all bounds, by its factors alone?"""
+        """Tell whether this is at least as much for all bounds, by comparing factors."""
         own, others = dict(self.terms), dict(other.terms)
         return all(own.get(m, 0) >= others.get(m, 0) for m in own | others)
 
@@ -74,15 +74,11 @@ def number(count: int) -> Amount:
 
 
 def sum_of_terms(*terms: tuple[Monomial, int]) -> Amount:
-    """The sum of terms, those of one product together."""
+    """The sum of terms, with the factors of equal monomials added."""
     total: dict[Monomial, int] = {}
     for m, a in terms:
         total[m] = total.get(m, 0) + a
-    return Amount(tuple(sorted(((m, a) for m, a in total.items() if a), key=_place)))
-
-
-def _place(term: tuple[Monomial, int]) -> str:
-    return _text(term[0])
+    return Amount(tuple(sorted(((m, a) for m, a in total.items() if a), key=lambda t: _text(t[0]))))
 
 
 @lru_cache(1 << 12)
@@ -90,13 +86,13 @@ def _text(monomial: Monomial) -> str:
     return str(monomial)
 
 
-def most(amounts: Iterable[Amount]) -> tuple[Amount, ...]:
+def maximal(amounts: Iterable[Amount]) -> tuple[Amount, ...]:
     """The amounts that no other one covers."""
-    found: list[Amount] = []
+    out: list[Amount] = []
     for x in dict.fromkeys(amounts):
-        if not any(y.covers(x) for y in found):
-            found = [y for y in found if not x.covers(y)] + [x]
-    return tuple(found)
+        if not any(y.covers(x) for y in out):
+            out = [y for y in out if not x.covers(y)] + [x]
+    return tuple(out)
 
 
 def _product(left: Monomial, right: Monomial) -> Monomial:
@@ -115,7 +111,7 @@ def _term(monomial: Monomial, a: int) -> str:
 
 
 class Extent(int):
-    """An integer, and what it is for other bounds; what it meets that is none stays a number."""
+    """An integer with its amount for all bounds, which arithmetic with integers keeps."""
 
     amount: Amount
 
@@ -125,18 +121,18 @@ class Extent(int):
         return self
 
     def __add__(self, other: int) -> int:
-        return _meet(self, other, int(self).__add__, lambda a, b: a + b)
+        return _combine(self, other, int(self).__add__, lambda a, b: a + b)
 
     __radd__ = __add__
 
     def __sub__(self, other: int) -> int:
-        return _meet(self, other, int(self).__sub__, lambda a, b: a - b)
+        return _combine(self, other, int(self).__sub__, lambda a, b: a - b)
 
     def __rsub__(self, other: int) -> int:
-        return _meet(self, other, int(self).__rsub__, lambda a, b: b - a)
+        return _combine(self, other, int(self).__rsub__, lambda a, b: b - a)
 
     def __mul__(self, other: int) -> int:
-        return _meet(self, other, int(self).__mul__, lambda a, b: a * b)
+        return _combine(self, other, int(self).__mul__, lambda a, b: a * b)
 
     __rmul__ = __mul__
 
@@ -155,16 +151,16 @@ def amount_of(count: int) -> Amount:
     return count.amount if isinstance(count, Extent) else number(count)
 
 
-def _meet(
+def _combine(
     extent: Extent,
     other: int,
     plain: Callable[[int], int],
-    joined: Callable[[Amount, Amount], Amount],
+    combine: Callable[[Amount, Amount], Amount],
 ) -> int:
     value = plain(other)
     if value is NotImplemented:
         return value
-    return Extent(value, joined(extent.amount, amount_of(other)))
+    return Extent(value, combine(extent.amount, amount_of(other)))
 
 
 def extents(bounds: Mapping[str, int]) -> dict[str, int]:

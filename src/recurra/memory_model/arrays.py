@@ -1,7 +1,7 @@
-"""Arrays without numbers: shape, strides and a buffer that is counted; the names that ops use.
+"""Arrays without numbers: shape, strides and a metered buffer, with the operators that ops use.
 
-What NumPy allocates and what it sees through a view is decided by NumPy itself: a layout is a real
-array of these strides over one element, which is never read.
+NumPy itself decides what is a view and what is allocated: a layout is a real array of these strides
+over one element, which is never read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Shape = tuple[int, ...]
 Key = int | slice | EllipsisType | None
 DTypeRule = Callable[..., np.dtype]
 """(types of arrays, or numbers) → the type of a result"""
-MOST_BYTES = int(np.iinfo(np.intp).max)  # of one array, as NumPy counts them
+MAX_BYTES = int(np.iinfo(np.intp).max)  # of one NumPy array
 
 
 class ArrayView:
-    """A view of a buffer; lengths of axes may be extents. An array from elsewhere has no buffer."""
+    """A view of a buffer; lengths of axes may be extents. An array of the caller has no buffer."""
 
     __slots__ = ("buffer", "layout", "meter", "shape")
 
@@ -49,7 +49,7 @@ class ArrayView:
     def ndim(self) -> int:
         return self.layout.ndim
 
-    def seen(self, layout: np.ndarray, shape: Shape | None = None) -> ArrayView:
+    def view(self, layout: np.ndarray, shape: Shape | None = None) -> ArrayView:
         """Another view of the same buffer."""
         return ArrayView(self.meter, self.buffer, layout, layout.shape if shape is None else shape)
 
@@ -60,17 +60,17 @@ class ArrayView:
         rest = (slice(None),) * (self.ndim - len(whole))
         pairs = zip((*whole, *rest), self.shape, strict=True)
         shape = tuple(_length(k, n) for k, n in pairs if isinstance(k, slice))
-        return self.seen(self.layout[whole], shape)
+        return self.view(self.layout[whole], shape)
 
     def __setitem__(self, key: object, value: ArrayView) -> None:
-        """Numbers are not kept."""
+        """Do nothing: there are no numbers."""
 
     def copy(self) -> ArrayView:
-        """A copy in an order like its own, in a buffer of its own."""
+        """A copy in a new buffer, with the same order of axes."""
         return allocated(self.meter, self.shape, self.dtype, [self])
 
     def __and__(self, other: object) -> ArrayView:
-        return _math(self, other)
+        return elementwise(self.meter, [self, other], np.result_type)
 
     __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rlshift__ = __and__
     __rshift__ = __rrshift__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = (
@@ -79,25 +79,21 @@ class ArrayView:
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __and__
 
     def __truediv__(self, other: object) -> ArrayView:
-        return elementwise(self.meter, [self, other], _divided)
+        return elementwise(self.meter, [self, other], _quotient_dtype)
 
     __rtruediv__ = __truediv__
 
     def __neg__(self) -> ArrayView:
-        return elementwise(self.meter, [self], _same)
+        return elementwise(self.meter, [self], np.result_type)
 
     __invert__ = __abs__ = __neg__
 
     def __lt__(self, other: object) -> ArrayView:
-        return elementwise(self.meter, [self, other], _truth)
+        return elementwise(self.meter, [self, other], bool_dtype)
 
     __le__ = __gt__ = __ge__ = __lt__
     __eq__ = __ne__ = __lt__  # pyright: ignore
     __hash__ = object.__hash__
-
-
-def _math(array: ArrayView, other: object) -> ArrayView:
-    return elementwise(array.meter, [array, other], _same)
 
 
 def _length(key: slice, count: int) -> int:
@@ -109,16 +105,12 @@ def _length(key: slice, count: int) -> int:
     return len(range(count)[key])
 
 
-def _same(*dtypes: ArrayLike | DTypeLike) -> np.dtype:
-    return np.result_type(*dtypes)
+def _quotient_dtype(*dtypes: ArrayLike | DTypeLike) -> np.dtype:
+    common = np.result_type(*dtypes)
+    return common if is_floating(common) else np.dtype("float64")
 
 
-def _divided(*dtypes: ArrayLike | DTypeLike) -> np.dtype:
-    met = np.result_type(*dtypes)
-    return met if is_floating(met) else np.dtype("float64")
-
-
-def _truth(*dtypes: object) -> np.dtype:
+def bool_dtype(*dtypes: object) -> np.dtype:
     return np.dtype(bool)
 
 
@@ -130,7 +122,7 @@ def allocated(
     kind: str = "made",
     name: str = "",
 ) -> ArrayView:
-    """A new array, row by row, or in the order of the strides of operands."""
+    """A new array, in row-major order, or in the order of the strides of operands `like`."""
     order = slowest_first(len(shape), [steps(x, len(shape)) for x in like])
     return laid_out(meter, shape, np.dtype(dtype), order, kind, name)
 
@@ -143,7 +135,7 @@ def laid_out(
     kind: str = "made",
     name: str = "",
 ) -> ArrayView:
-    """A new array whose axes lie in some order, the slowest first."""
+    """A new array with an order of its axes, the slowest first."""
     amount = number(dtype.itemsize * prod(n for n in shape if not isinstance(n, Extent)))
     for n in shape:
         amount = amount * n.amount if isinstance(n, Extent) else amount
@@ -152,7 +144,7 @@ def laid_out(
         strides[axis] = step
         step *= int(shape[axis])
     nbytes = dtype.itemsize * prod(map(int, shape))
-    if nbytes > MOST_BYTES:
+    if nbytes > MAX_BYTES:
         raise PlanError(
             f"{name or 'a value'} would take {nbytes:,} bytes",
             facts=f"it is {dtype.name}[{', '.join(map(str, shape))}]; no address reaches as far",
@@ -165,7 +157,7 @@ def laid_out(
 
 
 def steps(array: ArrayView, rank: int) -> list[int]:
-    """The strides of an operand along the axes of a result; 0 where it has one point."""
+    """The strides of an operand along the axes of a result; 0 along those of length 1."""
     own = [
         abs(s) if n != 1 else 0
         for s, n in zip(array.layout.strides, array.layout.shape, strict=True)
@@ -174,16 +166,16 @@ def steps(array: ArrayView, rank: int) -> list[int]:
 
 
 def slowest_first(rank: int, operands: Sequence[Sequence[int]]) -> list[int]:
-    """Axes as NumPy's iterator sorts them, by the strides of operands along each.
+    """Sort axes as NumPy's iterator does, by the strides of operands along each.
 
-    It inserts axis by axis, from the last; where operands disagree, they stay as they are.
+    It inserts axis by axis, from the last; axes on which operands disagree keep their order.
     """
     order: list[int] = []  # the fastest first
     for axis in reversed(range(rank)):
         at = len(order)
         for k in reversed(range(len(order))):
             pairs = [(x[axis], x[order[k]]) for x in operands if x[axis] and x[order[k]]]
-            if pairs and (any(b <= a for a, b in pairs)):
+            if any(b <= a for a, b in pairs):
                 break
             at = k if pairs else at
         order.insert(at, axis)
@@ -191,14 +183,14 @@ def slowest_first(rank: int, operands: Sequence[Sequence[int]]) -> list[int]:
 
 
 def elementwise(meter: Meter, operands: Sequence[object], rule: DTypeRule) -> ArrayView:
-    """A new array of the shape that operands have together; numbers have none."""
+    """The result of an elementwise operator on arrays and numbers."""
     arrays = [x for x in operands if isinstance(x, ArrayView)]
     dtype = rule(*(x.dtype if isinstance(x, ArrayView) else x for x in operands))
-    return allocated(meter, together(arrays), dtype, arrays)
+    return allocated(meter, broadcast_shape(arrays), dtype, arrays)
 
 
-def together(arrays: Sequence[ArrayView]) -> Shape:
-    """The shape of what is computed of several, axis by axis from the last."""
+def broadcast_shape(arrays: Sequence[ArrayView]) -> Shape:
+    """The shape to which arrays are broadcast, by the rules of NumPy."""
     rank = max((x.ndim for x in arrays), default=0)
     shape: list[int] = []
     for k in range(-rank, 0):

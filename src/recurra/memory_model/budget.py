@@ -1,6 +1,6 @@
-"""A program's peak against a budget: what does not fit is refused before anything runs.
+"""Check a program's peak against a budget before anything runs.
 
-What could be done about a tensor is a `BudgetChoice`: docs/internals/memory-model.md.
+The ways to save a tensor's memory are `BudgetChoice`s: docs/internals/memory-model.md.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from recurra.memory_model.peak import KINDS, Peak
 from recurra.support.byte_units import rounded_up
 
 How = Literal["keep", "tile", "recompute", "host", "disk"]
-NEEDED = ("state", "input", "output")  # what no choice takes away
+NEEDED = ("state", "input", "output")  # kinds that no choice saves
 NAMED = 3
 
 
 @dataclass(frozen=True)
 class BudgetChoice:
-    """A choice for a tensor: it saves `saves` bytes at the peak, and costs `ns` in every run."""
+    """A way to keep a tensor: it saves `saves` bytes at the peak, and costs `ns` in every run."""
 
     tensor: str
     how: How
@@ -29,15 +29,14 @@ class BudgetChoice:
 
     def __str__(self) -> str:
         price = f", {self.ns / 1e6:.3g} ms a run" if self.ns else ""
-        return f"{self.tensor}: {self.how}, saves {self.saves:,} B{price}" + (
-            f" ({self.why})" if self.why else ""
-        )
+        why = f" ({self.why})" if self.why else ""
+        return f"{self.tensor}: {self.how}, saves {self.saves:,} B{price}{why}"
 
 
 def expect_room(peak: Peak, budget: int, loc: Loc | None = None) -> None:
-    """Raises PlanError where the peak is more bytes than the budget.
+    """Raise PlanError if the peak exceeds the budget.
 
-    It says by how much, what is largest, which bound would fit, and the least budget known to do.
+    The error has the excess, the largest tensors, bounds that fit, and the least sufficient budget.
     """
     if peak.nbytes <= budget:
         return
@@ -45,7 +44,7 @@ def expect_room(peak: Peak, budget: int, loc: Loc | None = None) -> None:
     least = f"the least budget known to do is {rounded_up(peak.nbytes)}"
     if needed(peak) > budget:
         least += f"; parameters, inputs and outputs alone take {needed(peak):,}"
-    others = () if peak.asked else peak.sizes
+    others = () if peak.fixed else peak.sizes
     fits = [f"{b}: {n}" for b in others if (n := fitting(peak, b, budget))]
     raise PlanError(
         f"the program takes {peak.nbytes:,} bytes at its peak, {peak.nbytes - budget:,} more than"
@@ -57,12 +56,12 @@ def expect_room(peak: Peak, budget: int, loc: Loc | None = None) -> None:
 
 
 def needed(peak: Peak) -> int:
-    """The bytes of a peak that no choice takes away."""
+    """The bytes of a peak that no choice saves."""
     return sum(n for k, n in peak.by_kind.items() if k in NEEDED)
 
 
 def fitting(peak: Peak, bound: str, budget: int) -> int:
-    """The largest value of a bound, below its own, for which the peak fits; 0: there is none."""
+    """The largest smaller value of a bound for which the peak fits; 0 if there is none."""
     low, high = 0, peak.sizes[bound]
     while high - low > 1:
         half = (low + high) // 2

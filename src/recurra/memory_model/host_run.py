@@ -1,4 +1,4 @@
-"""The host part of a program on arrays without numbers: what is alive, from the first line on."""
+"""Run the host code of a program on arrays without numbers, to measure its peak of memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from recurra.codegen.loop_segments import few
 from recurra.codegen.streamed_outputs import streamed
 from recurra.ir.expr import TRUE, evaluate
 from recurra.ir.types import Tuple
-from recurra.memory_model.amount import Extent, extents, most, number
+from recurra.memory_model.amount import Extent, extents, maximal, number
 from recurra.memory_model.arena import within
 from recurra.memory_model.arrays import ArrayView, Shape, allocated
-from recurra.memory_model.machine import (
-    Besides,
+from recurra.memory_model.metered_regions import (
+    ArrayTree,
     Compiled,
-    Made,
+    LaunchMemory,
     MeteredLaunches,
     ShapeMachine,
-    Shapes,
+    StatementRegions,
     copied,
     fresh,
     store,
@@ -35,21 +35,22 @@ from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store, StoredAxis
 
 Buffers = ArrayView | list[ArrayView]
-"""A store; its buffers, where it has one for each of some points"""
+"""The buffer of a store, or its buffers if it has one for each point"""
 Variables = TypeVar("Variables")
 Steps = Callable[[int, int], Sequence[int]]
 
 
 def footprint(
     program: Program,
-    backend: Besides | None = None,
+    backend: LaunchMemory | None = None,
     steps: Steps = few,
 ) -> Peak:
-    """The most that a program holds at once, and what that is.
+    """Return the peak of a program.
 
-    With a `backend`, regions are launches, and what is counted is what it holds: results that are
-    copied from it are not. Without, every statement allocates what it does on NumPy. `steps` are
-    run of every loop.
+    Args:
+        backend: its launches are counted, not the results copied from it; without a backend, every
+            statement allocates as on NumPy.
+        steps: the iterations to run of a loop, given its ends.
     """
     plan, program = program.plan, replace(program, plan=measured(program.plan))
     meter = Meter()
@@ -65,7 +66,7 @@ def footprint(
 
 
 def measured(plan: StoragePlan) -> StoragePlan:
-    """The plan with lengths that know how they are made of the bounds."""
+    """The plan with symbolic lengths: integers with their amounts in terms of the bounds."""
     bounds = extents(plan.sizes)
     stores = {
         n: replace(s, axes=tuple(_axis(plan, s, a, bounds) for a in s.axes))
@@ -77,7 +78,7 @@ def measured(plan: StoragePlan) -> StoragePlan:
 def _axis(
     plan: StoragePlan, store: Store, axis: StoredAxis, bounds: Mapping[str, int]
 ) -> StoredAxis:
-    """The axis for other bounds: a block grows with its dim, windows keep their length."""
+    """The axis with symbolic slots: a block grows with its dim, windows keep their length."""
     r = plan.graph[store.name].domain[axis.dim]
     if axis.kind not in ("block", "tiled", "apart", "strided") or varies(r, plan.sizes):
         return axis
@@ -90,8 +91,8 @@ def _axis(
     return replace(axis, slots=slots if isinstance(slots, Extent) else axis.slots)
 
 
-class Few(list[ArrayView]):
-    """An offloaded store: as many buffers as are in memory at once, of any of its points."""
+class ResidentBuffers(list[ArrayView]):
+    """The buffers of an offloaded store that are in memory at once, for any of its points."""
 
     def __getitem__(self, point: int) -> ArrayView:  # pyright: ignore[reportIncompatibleMethodOverride]
         return super().__getitem__(point % len(self))
@@ -116,74 +117,77 @@ class _HostRun:
     def __post_init__(self) -> None:
         self.plan = self.program.plan
         self.streamed = streamed(self.program)
-        made = self.launched or Shapes(self.meter, ShapeMachine(self.meter, self.steps))
-        self.compiled = {r.name: made.compile(self.plan, r) for r in self.program.regions}
+        machine = self.launched or StatementRegions(
+            self.meter, ShapeMachine(self.meter, self.steps)
+        )
+        self.compiled = {r.name: machine.compile(self.plan, r) for r in self.program.regions}
 
     def all(self, main: Callable[..., Iterator[object]]) -> None:
-        """The run, to its results."""
+        """Run the host code, then build the results."""
         seed = allocated(self.meter, (), "uint32")
-        stores, held = _returned(main(self, seed, copied))
+        stores, held = _result(main(self, seed, copied))
         self.results(stores)
         del held
 
     def results(self, stores: Mapping[str, Buffers]) -> None:
-        """Outputs that came in pieces, beside these; others are their stores."""
+        """Allocate the outputs: joined from pieces, while these are alive, or their stores."""
         if self.launched is not None:
             return
         self.meter.at = "results"
         out: dict[str, Buffers] = {}
         for name in self.plan.graph.outputs:
-            pieces, kept = self.pieces.get(name), self.plan.stores[name]
-            alone = pieces is None or self.reports[name] == 1
+            pieces, store = self.pieces.get(name), self.plan.stores[name]
+            single = pieces is None or self.reports[name] == 1
             array = stores[name] if pieces is None else pieces
-            out[name] = array if alone and not kept.given else _output(self.meter, name, array)
+            out[name] = array if single and not store.given else _output(self.meter, name, array)
 
-    # ---- what is there at the start
+    # ---- before the first loop
 
     def stores(self, *names: str) -> tuple[Buffers, ...]:
         self.meter.at = "the arena"
         views = within(self.meter, self.plan, 0 if self.launched else ALIGNMENT)
-        found = [self.plan.stores[n] for n in names]
-        return tuple(views[s.name] if s.name in views else self.store(s) for s in found)
+        return tuple(views[n] if n in views else self.store(self.plan.stores[n]) for n in names)
 
     def store(self, s: Store) -> Buffers:
-        """Zeros, or what is given: the copy of an input that cannot be read where it lies."""
+        """Zeros, or the copy of an input."""
         buffer = partial(store, self.meter, self.plan, s)
         if s.room:
-            return Few([buffer() for _ in range(s.room)])
+            return ResidentBuffers([buffer() for _ in range(s.room)])
         return buffer() if s.apart is None else [buffer() for _ in range(s.apart.slots)]
 
-    def variables(self, *names: str) -> tuple[Made | None, ...]:
+    def variables(self, *names: str) -> tuple[ArrayTree | None, ...]:
         return tuple(self.blank(n) for n in names)
 
-    def blank(self, name: str) -> Made | None:
+    def blank(self, name: str) -> ArrayTree | None:
         (writer, *_) = self.plan.statements.writers[name]
-        made_first = isinstance(writer.type, Tuple) and writer.where == TRUE  # by a call
-        return None if made_first else fresh(self.meter, self.plan, name)
+        from_call = isinstance(writer.type, Tuple) and writer.where == TRUE
+        return None if from_call else fresh(self.meter, self.plan, name)
 
     neutral = blank
 
     def regions(self, *names: str) -> tuple[Compiled, ...]:
         return tuple(self.compiled[n] for n in names)
 
-    def calls(self, *names: str) -> tuple[Callable[..., Made], ...]:
-        """Stand-ins for host functions; the memory that these hold themselves is not counted."""
+    def calls(self, *names: str) -> tuple[Callable[..., ArrayTree], ...]:
+        """Stand-ins for host functions; the memory inside of these is not counted."""
 
-        def call(name: str) -> Callable[..., Made]:
-            return lambda times, *given: fresh(self.meter, self.plan, name)
+        def call(name: str) -> Callable[..., ArrayTree]:
+            return lambda times, *args: fresh(self.meter, self.plan, name)
 
         return tuple(map(call, names))
 
     # ---- loops
 
-    def enter(self, lo: int, variables: Mapping[str, Made]) -> tuple[int, tuple[Made, ...]]:
+    def enter(
+        self, lo: int, variables: Mapping[str, ArrayTree]
+    ) -> tuple[int, tuple[ArrayTree, ...]]:
         return lo, tuple(variables.values())
 
     def later(self, lo: int) -> int:
         return lo
 
     def launches(self, lo: int, hi: int, size: int) -> list[tuple[int, int]]:
-        """A few of the host's launches, cut as the host cuts them."""
+        """A few of the host's launches, with the host's borders."""
         cuts = [lo, *range(lo - lo % size + size, hi, size), hi]
         return [(cuts[k], cuts[k + 1]) for k in self.steps(0, len(cuts) - 1)]
 
@@ -193,7 +197,7 @@ class _HostRun:
     def ended(self, end: int) -> int:
         return int(end)
 
-    def rest(self, values: Mapping[str, Made], end: int) -> None:
+    def rest(self, values: Mapping[str, ArrayTree], end: int) -> None:
         pass
 
     def report(
@@ -205,7 +209,7 @@ class _HostRun:
         variables: Variables,
         end: object = None,
     ) -> Variables:
-        """Outputs that leave with every launch are kept, as far as they have come."""
+        """Keep the points so far of outputs that leave with every launch."""
         self.meter.at = f"the outputs of {dim}={lo}"
         for name in outputs.keys() & self.streamed.keys() if self.launched is None else ():
             self.pieces[name] = self.piece(name, outputs[name], lo, hi)
@@ -213,15 +217,14 @@ class _HostRun:
         return variables
 
     def piece(self, name: str, array: ArrayView, lo: int, hi: int) -> ArrayView:
-        """The points of an output up to a time of its loop; of a part, all is copied to cut it."""
+        """The points of an output up to a time of its loop; a part is cut from a copy of all."""
         axis, s = self.streamed[name], self.plan.stores[name]
         self.pieces.pop(name, None)
         loop = next(x for _, x in self.plan.schedule.paths()[name] if x is not None)
         r = self.plan.graph[name].domain[s.kept[axis].dim]
-        points = evaluate(r.hi, self.plan.sizes) - evaluate(r.lo, self.plan.sizes)
-        done = (
-            hi - loop.shift[name] - (int(evaluate(r.lo, self.plan.sizes)) if loop.step > 0 else 0)
-        )
+        first = evaluate(r.lo, self.plan.sizes)
+        points = evaluate(r.hi, self.plan.sizes) - first
+        done = hi - loop.shift[name] - (int(first) if loop.step > 0 else 0)
         count = points if done >= points else max(0, done)
         shape = tuple(count if k == axis else n for k, n in enumerate(array.shape))
         whole = array.copy() if hi - lo != array.shape[axis] or lo % (hi - lo) else None
@@ -230,14 +233,14 @@ class _HostRun:
         return kept
 
 
-def _returned(steps: Iterator[object]) -> tuple[Any, object]:
-    """Run a generator to its end; return its result, and what it gave last, which is still held."""
-    held: object = None
+def _result(steps: Iterator[object]) -> tuple[Any, object]:
+    """Run a generator to its end; return its result and its last value, which is still alive."""
+    last: object = None
     while True:
         try:
-            held = next(steps)
+            last = next(steps)
         except StopIteration as end:
-            return end.value, held
+            return end.value, last
 
 
 @overload
@@ -257,17 +260,14 @@ def _peak_of(program: Program, meter: Meter) -> Peak:
         key = (x.name or f"inside of {meter.peak.at.partition(' of ')[0]}", meter.kind(x))
         old = held.get(key, Held(*key, 0, number(0), 0))
         held[key] = Held(*key, old.nbytes + x.nbytes, old.amount + x.amount, old.buffers + 1)
-    sizes = {name: int(n) for name, n in program.plan.sizes.items()}
-    tops = most(meter.tops)
-    order = sorted(held.values(), key=lambda h: -h.nbytes)
     arena = program.plan.arena
     return Peak(
         meter.peak.nbytes,
         meter.peak.at,
-        tuple(order),
-        tops,
-        sizes,
-        tuple(meter.history),
-        arena.total if arena else "",
-        meter.asked,
+        held=tuple(sorted(held.values(), key=lambda h: -h.nbytes)),
+        amounts=maximal(meter.tops),
+        sizes={name: int(n) for name, n in program.plan.sizes.items()},
+        history=tuple(meter.history),
+        arena=arena.total if arena else "",
+        fixed=meter.fixed,
     )

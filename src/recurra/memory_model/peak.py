@@ -1,4 +1,4 @@
-"""Peak: the most bytes that a program holds at once, when that is, and what they are."""
+"""The peak of a program: the most bytes that it holds at once, when, and in which tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recurra.memory_model.amount import Amount
 from recurra.report.html import size, table_html
 
 KINDS = {
-    "state": "parameters and state",  # what one step of the outermost loop leaves for the next
+    "state": "parameters and state",  # carried from one step of the outermost loop to the next
     "store": "stores",  # points of equations that later steps read
     "temporary": "temporaries",
     "input": "inputs",
@@ -21,7 +21,7 @@ LARGEST = 8
 
 @dataclass(frozen=True)
 class Held:
-    """One tensor of those alive at the peak, of a kind of `KINDS`."""
+    """A tensor that is alive at the peak, of a kind of `KINDS`."""
 
     name: str
     kind: str
@@ -32,7 +32,7 @@ class Held:
 
 @dataclass(frozen=True)
 class PeakPoint:
-    """The most while one thing runs: bytes of each kind."""
+    """The highest moment while one statement or launch runs: bytes of each kind."""
 
     at: str
     kinds: Mapping[str, int]
@@ -44,7 +44,7 @@ class PeakPoint:
 
 @dataclass(frozen=True)
 class Peak:
-    """The peak: for other bounds the largest of `amounts`, while the schedule is the same."""
+    """The peak; for other bounds, under the same schedule, it is the largest of `amounts`."""
 
     nbytes: int
     at: str
@@ -53,15 +53,15 @@ class Peak:
     sizes: Mapping[str, int]
     history: tuple[PeakPoint, ...] = ()
     arena: str = ""  # of the stores, if they share one
-    asked: bool = False  # has the backend told what launches take, for these bounds alone?
+    fixed: bool = False  # it has bytes of launches that the backend knows for these bounds only
 
     def of(self, **bounds: int) -> int:
         """The peak for other bounds, under the same schedule and plan.
 
-        Raises RecurraError if the backend compiled for these bounds to know what launches take.
+        Raises RecurraError if the bytes of launches are known for the compiled bounds only.
         """
         other = {k: v for k, v in bounds.items() if v != self.sizes.get(k)}
-        if self.asked and other:
+        if self.fixed and other:
             raise RecurraError(
                 f"the peak for {', '.join(f'{k}={v}' for k, v in other.items())} is not known",
                 facts="what launches take inside is told by the backend's compiler, for the bounds "
@@ -101,7 +101,7 @@ class Peak:
             f"{h.nbytes:>14,}  {h.name}: {h.amount}  ({KINDS[h.kind]})" for h in self.held[:LARGEST]
         ]
         arena = [f"  {self.arena}"] if self.arena else []
-        amount = f"  = {self.amount}" + ", for these bounds alone" * self.asked
+        amount = f"  = {self.amount}" + ", for these bounds alone" * self.fixed
         return "\n".join([head, amount, f"  {kinds}", *arena, *rows])
 
     def _repr_html_(self) -> str:

@@ -1,7 +1,7 @@
-"""Meter: what is alive of memory, buffer by buffer, and the moment at which it was most.
+"""Meter memory: the buffers that are alive, and the moment of most bytes.
 
-Buffers are let go of as Python lets go of arrays: by their references. So a program that runs on
-buffers without numbers holds at every moment what it holds with them.
+Buffers are freed as Python frees arrays, by reference counts. So a program that runs on buffers
+without numbers holds at every moment the same buffers as with numbers.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recurra.cost.thresholds import MAX_PEAK_CANDIDATES
-from recurra.memory_model.amount import Amount, Monomial, most, number, sum_of_terms
+from recurra.memory_model.amount import Amount, Monomial, maximal, number, sum_of_terms
 from recurra.memory_model.peak import KINDS, PeakPoint
 
 
 @dataclass
 class Label:
-    """The owner of some bytes: a name, which may come later, and a kind (memory_model/peak.py)."""
+    """The owner of a buffer: a name, which may be set later, and a kind (memory_model/peak.py)."""
 
     name: str
     kind: str
@@ -24,16 +24,16 @@ class Label:
 
 
 class MeteredBuffer:
-    """Some bytes; when the last array in it is gone, so is it."""
+    """Some bytes, which are freed with the last array in them."""
 
     __slots__ = ("label", "meter")
 
     def __init__(self, meter: Meter, label: Label):
         self.meter, self.label = meter, label
-        meter.took(label)
+        meter.allocate(label)
 
     def __del__(self) -> None:
-        self.meter.gave(self.label)
+        self.meter.free(self.label)
 
 
 @dataclass(frozen=True)
@@ -47,29 +47,29 @@ class Moment:
 
 @dataclass
 class Meter:
-    """Counts buffers; a moment is looked at when something is let go of after it."""
+    """A counter of live buffers; it looks at a moment when a buffer is freed after it."""
 
-    at: str = ""  # what runs
+    at: str = ""  # the statement or launch that runs
     live: int = 0
-    terms: dict[Monomial, int] = field(default_factory=dict[Monomial, int])  # of what is alive
+    terms: dict[Monomial, int] = field(default_factory=dict[Monomial, int])  # of live buffers
     peak: Moment = field(default_factory=Moment)
     tops: dict[Amount, None] = field(default_factory=dict[Amount, None])
-    state: frozenset[str] = frozenset()  # variables that one step leaves for the next
+    state: frozenset[str] = frozenset()  # variables that the outermost loop carries
     history: list[PeakPoint] = field(default_factory=list[PeakPoint])
 
     def __post_init__(self) -> None:
         self.labels: dict[int, Label] = {}
         self.rising, self.where = False, ""
-        self.asked = False  # has a backend told bytes that it knows for these bounds alone?
+        self.fixed = False  # some bytes are known for these bounds only, from a backend
 
-    def took(self, label: Label) -> None:
+    def allocate(self, label: Label) -> None:
         self.live += label.nbytes
         for m, a in label.amount.terms:
             self.terms[m] = self.terms.get(m, 0) + a
         self.labels[id(label)] = label
         self.rising, self.where = True, self.at
 
-    def gave(self, label: Label) -> None:
+    def free(self, label: Label) -> None:
         self.look()
         self.live -= label.nbytes
         for m, a in label.amount.terms:
@@ -77,19 +77,19 @@ class Meter:
         del self.labels[id(label)]
 
     def look(self) -> None:
-        """Was there ever more?"""
+        """Update the peak if memory has grown since the last look."""
         if not self.rising:
             return
         self.rising = False
         self.tops[sum_of_terms(*self.terms.items())] = None
         if len(self.tops) > MAX_PEAK_CANDIDATES:
-            self.tops = dict.fromkeys(most(self.tops))
+            self.tops = dict.fromkeys(maximal(self.tops))
         if self.live > self.peak.nbytes:
             self.peak = Moment(self.live, self.where, tuple(self.labels.values()))
         self.remember()
 
     def remember(self) -> None:
-        """Record a top; of several while one thing runs, the highest."""
+        """Add to the history; it has the highest moment of each statement or launch."""
         if self.history and self.history[-1].at == self.where:
             if self.history[-1].nbytes >= self.live:
                 return
@@ -100,11 +100,11 @@ class Meter:
         self.history.append(PeakPoint(self.where, kinds))
 
     def kind(self, label: Label) -> str:
-        """One of KINDS."""
+        """The kind of a buffer, one of KINDS."""
         if label.kind != "made":
             return label.kind
         return "state" if label.name in self.state else "temporary"
 
     def extra(self, nbytes: int, name: str, kind: str = "made") -> MeteredBuffer:
-        """Bytes that are the same for all bounds, as far as anybody knows."""
+        """Allocate bytes whose dependence on the bounds is unknown."""
         return MeteredBuffer(self, Label(name, kind, nbytes, number(nbytes)))

@@ -1,4 +1,4 @@
-"""A summary of a program's memory before it runs: tensors held at the peak, why, ways to save."""
+"""Summarize a program's memory before it runs: tensors at the peak, reasons, and ways to save."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SHOWN = 12
 
 
 def choices(plan: StoragePlan, held: Held) -> tuple[BudgetChoice, ...]:
-    """The choices for a tensor, and the most that each would save at the peak.
+    """The choices for a tensor, each with the most bytes that it would save at the peak.
 
-    They are not weighed, nor proved to be legal: a store is needed for one step at a time at
-    least, a temporary of two tiles is half as large, results of the outside are not made twice.
+    They are neither priced nor proved legal: a store needs at least one step at a time, a temporary
+    in two tiles is half as large, and results of host calls are not computed twice.
     """
     keep = BudgetChoice(held.name, "keep", 0)
     if held.kind == "temporary":
@@ -34,7 +34,7 @@ def choices(plan: StoragePlan, held: Held) -> tuple[BudgetChoice, ...]:
 
 
 def _steps(store: Store) -> int:
-    """Points of the longest dim that a store keeps; 0: it keeps one point."""
+    """The slots of the longest axis of a store; 0 if it keeps one point."""
     return max((a.slots for a in store.kept if a.slots > 1), default=0)
 
 
@@ -45,10 +45,10 @@ def rows(plan: StoragePlan, peak: Peak) -> list[dict[str, object]]:
 
 def row(plan: StoragePlan, held: Held) -> dict[str, object]:
     store = plan.stores.get(held.name)
-    able: dict[int, list[str]] = {}
+    by_saving: dict[int, list[str]] = {}
     for c in choices(plan, held):
-        able.setdefault(c.saves, []).append(c.how)
-    saves = "; ".join(f"{', '.join(how)} {n:,}" for n, how in able.items() if n)
+        by_saving.setdefault(c.saves, []).append(c.how)
+    saves = "; ".join(f"{', '.join(how)} {n:,}" for n, how in by_saving.items() if n)
     return {
         "tensor": held.name,
         "kind": KINDS[held.kind],
@@ -61,7 +61,7 @@ def row(plan: StoragePlan, held: Held) -> dict[str, object]:
 
 
 def why(plan: StoragePlan, held: Held) -> str:
-    """Why it is there at the peak."""
+    """The reason why a tensor is alive at the peak."""
     match held.kind:
         case "input":
             return "given by the caller"

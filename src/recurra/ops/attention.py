@@ -1,4 +1,4 @@
-"""Attention as one op, for backends that have a kernel for it; programs are not written with it."""
+"""Attention as one op, for backends that have a kernel; only a pass creates it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from recurra.ops.elementwise import Where
 from recurra.ops.softmax import Softmax
 from recurra.ops.source import Const, Value
 
-FAR = -1e30  # a score that takes no weight beside others, and is finite
-INSIDE = Sym("inside")  # the place along the range
+FAR = -1e30  # a finite score whose weight is 0 beside others
+INSIDE = Sym("inside")  # the position along the range
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The axes of q, k, v and y, as labels of one alphabet; `n` runs along the past.
+    """The axes of q, k, v and y, as labels of one alphabet; `n` is the axis of past steps.
 
-    `batch` are those that all have, `rows` those of q and y, `d` of q and k, `e` of v and y.
+    `batch` axes are those of all four, `rows` of q and y, `d` of q and k, `e` of v and y.
     """
 
     q: str
@@ -53,11 +53,11 @@ class Roles:
 
     @property
     def attend(self) -> bool:
-        """Is it what kernels of attention do: every axis has one of these roles?"""
+        """Tell whether every axis has one of these roles, as kernels of attention require."""
         known = len(self.n) == len(self.d) == len(self.e) == 1
         return known and all(
-            set(mine) == set(roles) and len(set(mine)) == len(mine)
-            for mine, roles in (
+            sorted(axes) == sorted(set(roles))
+            for axes, roles in (
                 (self.q, self.batch + self.rows + self.d),
                 (self.k, self.batch + self.n + self.d),
                 (self.v, self.batch + self.n + self.e),
@@ -70,7 +70,7 @@ class Attention(Op):
     """y = Σₙ softmaxₙ(s) · v, s = q·k over labels `scores`, weights and v over `values`
 
     `axis` is that of n in s; `cap` makes s cap · tanh(s / cap) (0: none). A fourth operand, bool,
-    has the axes `mask` of s: where it is false, n takes no weight. From `length` on, n is padding.
+    has the axes `mask` of s: where it is false, the weight is 0. From `length` on, n is padding.
     """
 
     scores: str
@@ -81,20 +81,20 @@ class Attention(Op):
     length: Expr | int | None = None
 
     def parts(self) -> tuple[tuple[str, str], str, tuple[str, str], str]:
-        """Labels of q, k and s, of the weights, v and y."""
+        """The labels of (q, k), s, (weights, v) and y."""
         (q, k), s = Einsum(labels=self.scores).parts()
         (p, v), y = Einsum(labels=self.values).parts()
         return (q, k), s, (p, v), y
 
     def roles(self) -> Roles:
-        """The labels of `values` said by those of `scores`; those that are not there are new."""
+        """Rename the labels of `values` to those of `scores`; the other axes get new labels."""
         (q, k), s, (p, v), y = self.parts()
-        same = dict(zip(p, s, strict=True))
+        renamed = dict(zip(p, s, strict=True))
         spare = iter(c for c in LETTERS if c not in q + k + s)
         for c in v + y:
-            if c not in same:
-                same[c] = next(spare)
-        v, y = ("".join(same[c] for c in x) for x in (v, y))
+            if c not in renamed:
+                renamed[c] = next(spare)
+        v, y = ("".join(renamed[c] for c in x) for x in (v, y))
         return Roles(q, k, v, y, self.mask)
 
     def infer(self, query: Type, key: Type, value: Type, *seen: Type) -> Type:
@@ -105,8 +105,8 @@ class Attention(Op):
                 "attention: `mask` names the axes of a fourth operand, and there is none"
             )
         for x in seen:
-            whole = dict(zip(self.parts()[1], s.shape, strict=True))
-            if x.dtype != "bool" or x.shape != tuple(whole[c] for c in self.mask):
+            sizes = dict(zip(self.parts()[1], s.shape, strict=True))
+            if x.dtype != "bool" or x.shape != tuple(sizes[c] for c in self.mask):
                 raise TypeError(
                     f"attention: what is seen is {x}, and is to be bool over {self.mask}"
                 )
@@ -114,12 +114,12 @@ class Attention(Op):
 
     def run(self, xp: ArrayNamespace, env: Env, *xs: Array, **_: Any) -> Array:
         length = None if self.length is None else evaluate(self.length, env, xp)
-        return self.weighed(xp, length, *xs)
+        return self.attend(xp, length, *xs)
 
     def eval(self, xp: ArrayNamespace, *xs: Array, **_: Any) -> Array:
-        return self.weighed(xp, None, *xs)
+        return self.attend(xp, None, *xs)
 
-    def weighed(
+    def attend(
         self,
         xp: ArrayNamespace,
         length: Any,
@@ -149,7 +149,7 @@ class Attention(Op):
         values: Tensor,
         *seen: Tensor,
     ) -> Cotangents:
-        """Through the ops that it stands for."""
+        """Differentiate the ops that it replaces."""
         scores, softmax = Einsum(labels=self.scores), Softmax(axis=self.axis)
         s = queries.apply(scores, queries, keys)
         x, out = (s / self.cap).tanh() * self.cap if self.cap else s, self.parts()[1]
@@ -176,8 +176,8 @@ class Attention(Op):
             return None
         scores = Einsum(labels=self.scores).batch((True, True), ranks[:2], last)
         values = Einsum(labels=self.values).batch((True, True), ranks[1:3], last)
-        whole = scores.parts()[1]
-        new = whole[-1] if last else whole[0]
+        axes = scores.parts()[1]
+        new = axes[-1] if last else axes[0]
         mask = self.mask if not any(flags[3:]) else self.mask + new if last else new + self.mask
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""Integers bit by bit."""
+"""Bitwise operators of integers and truth values."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from recurra.ops.elementwise import numeric, short_type
 
 
 class Bitwise(Elementwise, abstract=True):
-    """Bit by bit, of integers or truth values."""
+    """An operator that works bit by bit, on integers or truth values."""
 
     def dtype(self, *dtypes: str) -> str:
-        found = super().dtype(*dtypes)
-        if is_float(found):
-            raise TypeError(f"{self.name}: the operands have type {found}, not an integer")
-        return found
+        common = super().dtype(*dtypes)
+        if is_float(common):
+            raise TypeError(f"{self.name}: the operands have type {common}, not an integer")
+        return common
 
 
 class BitAnd(Bitwise, name="bitwise_and"):
@@ -47,13 +47,13 @@ class BitNot(Bitwise, name="bitwise_invert"):
 
 
 class Shift(Bitwise, abstract=True):
-    """The bits of a number moved; by less than none or more than it has, they are all lost."""
+    """A shift of bits; a negative distance, or one beyond the width, loses all of them."""
 
     def dtype(self, *dtypes: str) -> str:
         return numeric(self.name, super().dtype(*dtypes))
 
     def outside(self, xp: ArrayNamespace, left: Array, right: Array) -> tuple[Array, Array]:
-        """Mark shifts that lose all bits; the distance of the others."""
+        """The shifts that lose all bits, and the distances with 0 for these."""
         width = 8 * WIDTH[short_type(left)]
         lost = (right < 0) | (right >= width)
         return lost, xp.where(lost, xp.zeros_like(right), right)
@@ -72,6 +72,5 @@ class ShiftRight(Shift, name="bitwise_right_shift"):
 
     def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
         lost, by = self.outside(xp, left, right)
-        return xp.where(
-            lost, xp.where(left < 0, xp.zeros_like(left) - 1, xp.zeros_like(left)), left >> by
-        )
+        zero = xp.zeros_like(left)
+        return xp.where(lost, xp.where(left < 0, zero - 1, zero), left >> by)

@@ -1,4 +1,4 @@
-"""Collective ops of the workers of a program: each runs on rows of its own."""
+"""Collective ops over the workers of a program, each of which has rows of its own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from recurra.ir.op import Array, Op
 from recurra.ir.types import Type
 from recurra.ops.reduction import REDUCTION
 
-SHARD, SHARDS = "shard", "shards"  # which worker it is, and of how many; in the env at run time
-JOIN = "the join"  # there, too: f(monoid, x) of all workers' x, the same for each
+SHARD, SHARDS = "shard", "shards"  # keys of the run-time env: the worker's index, and the count
+JOIN = "the join"  # another key: f(monoid, x), which combines the x of all workers
 
 
 class AllReduce(Op):
-    """y = x₁ ∘ x₂ ∘ … over the workers, each of whom gets it"""
+    """y = x₁ ∘ x₂ ∘ … over the workers, the same for each"""
 
     monoid_of: str = "add"
 

@@ -1,4 +1,4 @@
-"""Einsum: every contraction, with labels instead of axis conventions."""
+"""Einsum, the op of all contractions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recurra.ops.movement import Expand
 
 
 def _inseparable(labels: tuple[str, ...]) -> str | None:
-    """Two labels that stand side by side wherever they stand: one axis would do."""
+    """Two labels that are adjacent wherever they occur, and can be joined to one axis."""
     for s in labels:
         for pair in (s[k : k + 2] for k in range(len(s) - 1)):
             if all((pair in t) or not set(pair) & set(t) for t in labels):
@@ -38,8 +38,8 @@ def result_shape(labels: str, *xs: Array) -> tuple[int, ...]:
     return tuple(sizes[c] for c in out)
 
 
-def contracted(xp: ArrayNamespace, labels: str, dtype: str, *xs: Array) -> Array:
-    """The contraction on an array namespace; with `dtype`, of operands that are widened to it."""
+def contract(xp: ArrayNamespace, labels: str, dtype: str, *xs: Array) -> Array:
+    """Contract on an array namespace; with `dtype`, widen the operands to it."""
     if not dtype:
         return (numpy_einsum if xp is np else xp.einsum)(labels, *xs)
     if xp is np:
@@ -48,9 +48,9 @@ def contracted(xp: ArrayNamespace, labels: str, dtype: str, *xs: Array) -> Array
 
 
 def numpy_einsum(labels: str, *xs: Array) -> Array:
-    """The contraction of NumPy's arrays, which has none of bfloat16.
+    """Contract NumPy arrays, also of bfloat16, which np.einsum lacks.
 
-    Over no elements np.einsum (2.4) takes what the memory holds times 0, which may be NaN.
+    Over no elements, np.einsum (2.4) multiplies uninitialized memory by 0, which may give NaN.
     """
     if not all(x.size for x in xs):
         return np.zeros(result_shape(labels, *xs), xs[0].dtype)
@@ -61,14 +61,14 @@ def numpy_einsum(labels: str, *xs: Array) -> Array:
 
 
 def widens(dtype: str, to: str) -> bool:
-    """Is every number of a type one of another? Yes, if that is the same, or a wider float."""
+    """Tell whether a type can hold every number of another: it is the same, or a wider float."""
     return dtype == to or (dtype != "bool" and is_float(to) and WIDTH[dtype] < WIDTH[to])
 
 
 class Einsum(Op):
     """y = Σ over the labels that the result lacks of the product of the operands
 
-    With `dtype`, operands may have fewer bits: the product widens them where it reads them.
+    With `dtype`, operands may have fewer bits: the product widens them as it reads them.
     """
 
     labels: str
@@ -80,7 +80,7 @@ class Einsum(Op):
 
     @property
     def sums(self) -> bool:
-        """Does an operand have a label that the result lacks?"""
+        """Tell whether an operand has a label that the result lacks."""
         ins, out = self.parts()
         return any(c not in out for s in ins for c in s)
 
@@ -89,8 +89,8 @@ class Einsum(Op):
         if len(ins) != len(xs):
             raise TypeError(f"einsum: {self.labels} has {len(ins)} operands, got {len(xs)}")
         types = {x.dtype for x in xs}
-        fine = all(widens(t, self.dtype) for t in types) if self.dtype else len(types) == 1
-        if not fine:
+        match = all(widens(t, self.dtype) for t in types) if self.dtype else len(types) == 1
+        if not match:
             raise TypeError(f"einsum: operands have types {', '.join(x.dtype for x in xs)}")
         sizes = label_sizes("einsum", ins, xs)
         if set(out) - set(sizes) or len(set(out)) != len(out):
@@ -105,12 +105,12 @@ class Einsum(Op):
     def eval(self, xp: ArrayNamespace, *xs: Array) -> Array:
         ins, out = self.parts()
         if len(xs) != 2:
-            return contracted(xp, self.labels, self.dtype, *xs)
+            return contract(xp, self.labels, self.dtype, *xs)
         sizes = {
             c: n for s, x in zip(ins, xs, strict=True) for c, n in zip(s, x.shape, strict=True)
         }
         first = next((c for c in out if not set(ins) <= {s for s in ins if c in s}), "")
-        if first and first not in ins[0]:  # a product gives the axes of its left operand first
+        if first and first not in ins[0]:  # the axes of the left operand come first in a product
             ins, xs = ins[::-1], xs[::-1]
         (a, b), narrow = ins, out
         while (pair := _inseparable((a, b, narrow))) is not None:
@@ -118,32 +118,29 @@ class Einsum(Op):
             sizes[pair[0]] *= sizes[pair[1]]
         x, y = (xp.reshape(v, tuple(sizes[c] for c in s)) for v, s in zip(xs, (a, b), strict=True))
         shape = tuple(_size(c, ins, xs) for c in out)
-        return xp.reshape(contracted(xp, f"{a},{b}->{narrow}", self.dtype, x, y), shape)
+        return xp.reshape(contract(xp, f"{a},{b}->{narrow}", self.dtype, x, y), shape)
 
     def vjp(self, gradient: Tensor, result: Tensor, *xs: Tensor) -> Cotangents:
         ins, out = self.parts()
         grads = list[Any]()
-        for k, mine in enumerate(ins):
+        for k, own in enumerate(ins):
             others = [(a, x) for j, (a, x) in enumerate(zip(ins, xs, strict=True)) if j != k]
-            known = set(out).union(*(a for a, _ in others)) if others else set(out)
-            reach = "".join(c for c in mine if c in known)
-            labels = ",".join([out, *(a for a, _ in others)]) + "->" + reach
+            known = set(out).union(*(a for a, _ in others))
+            shared = "".join(c for c in own if c in known)
+            labels = ",".join([out, *(a for a, _ in others)]) + "->" + shared
             d = gradient.apply(replace(self, labels=labels), gradient, *(x for _, x in others))
-            if reach != mine:
-                lost = tuple(xs[k].shape[mine.index(c)] for c in mine if c not in known)
-                d = d.apply(Expand(labels=f"{reach}->{mine}", sizes=lost), d)
-            mine = xs[k].type.dtype
-            grads.append(d.cast(mine) if is_float(mine) and d.type.dtype != mine else d)
+            if shared != own:
+                sizes = tuple(xs[k].shape[own.index(c)] for c in own if c not in known)
+                d = d.apply(Expand(labels=f"{shared}->{own}", sizes=sizes), d)
+            dtype = xs[k].type.dtype
+            grads.append(d.cast(dtype) if is_float(dtype) and d.type.dtype != dtype else d)
         return tuple(grads)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         ins, out = self.parts()
         new = add_label(ins, out, flags, last)
-        if not new:  # all operands equal the result: einsum still wants its labels
+        if not new:  # all operands equal the result: einsum still needs its labels
             c = next(c for c in "zyxwvu" if c not in out)
-            new = (
-                ",".join((s + c if last else c + s) for s in ins)
-                + "->"
-                + (out + c if last else c + out)
-            )
+            *own, result = ((s + c if last else c + s) for s in (*ins, out))
+            new = f"{','.join(own)}->{result}"
         return replace(self, labels=new)

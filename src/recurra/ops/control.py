@@ -1,4 +1,4 @@
-"""Merge closes recurrences; call and foreign reach outside."""
+"""Merge, which closes recurrences, and ops that call functions: foreign and call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Merge(Op):
 class Traceable(Protocol):
     """A function of arrays that a backend can trace, or the host can call.
 
-    `pulled(k)`, if it has one, gives the cotangents of its operands from them and that of result k.
+    `pulled(k)`, if it has one, is the function of the operands and the cotangent of result k that
+    returns the cotangents of the operands.
     """
 
     def __call__(
@@ -54,13 +55,13 @@ class Traceable(Protocol):
     def shapes(self, vmaps: tuple[Any, ...], xs: Sequence[tuple[tuple[int, ...], str]]) -> Any: ...
 
 
-RESULTS = "results"  # in the env at run time: all of a foreign function, of whoever asked first
+RESULTS = "results"  # key of the run-time env: all results of a foreign function, once computed
 
 
 class Foreign(Op):
     """y = result `out` of a pure traceable function
 
-    `vmaps`: the axes it was mapped over, innermost first: (which operands have it, is last, size).
+    `vmaps`: the axes it was mapped over, innermost first: (operands that have it, is last, size).
     """
 
     held = MappingProxyType({"fn": Resource})
@@ -105,10 +106,10 @@ class Foreign(Op):
 class Call(Op):
     """y = the results of a host function; runs exactly once per point, in the order of its token
 
-    The dims in `batch_dims` are taken whole: their axes lead every operand and result. One of a
-    `group` of rows, the first of which many, is told both first. Of what is padded it is given
-    `lengths`: (operand, axis, how many elements, or which operand says so). Where operand `if_` is
-    false, nothing is called and zeros are the results. It is given neither those nor that.
+    The axes of `batch_dims` lead every operand and result. A call for a `group` of rows gets the
+    group's first row and size as its first arguments. `lengths` cut padded operands: (operand,
+    axis, length, or the operand that is the length). Where operand `if_` is false, the function is
+    not called and the results are zeros. Neither `if_` nor lengths are passed to the function.
     """
 
     pure = False
@@ -122,7 +123,7 @@ class Call(Op):
 
     @property
     def has_state(self) -> bool:
-        """May a call depend on those before it?"""
+        """Tell whether a call may depend on earlier ones."""
         return not getattr(self.fn.value, "pure", False)
 
     def infer(self, *xs: Type) -> Tuple:
@@ -133,13 +134,13 @@ class Call(Op):
 
     @property
     def unseen(self) -> frozenset[int]:
-        """The operands that say how long others are, or that there is no call."""
+        """The operands that are not passed to the function: lengths, and the condition."""
         lengths = frozenset(n for *_, n in self.lengths if isinstance(n, int))
         return lengths if self.if_ is None else lengths | {self.if_}
 
     @property
     def is_plain(self) -> bool:
-        """Is the function called with all operands as they are, at every point?"""
+        """Tell whether the function is called with all operands unchanged, at every point."""
         return not self.lengths and not self.group and self.if_ is None
 
     def run(self, xp: ArrayNamespace, env: Env, *xs: Array) -> tuple[Array, ...]:
@@ -150,12 +151,12 @@ class Call(Op):
             )
         if self.is_plain:
             return self.eval(xp, *xs)
-        given = dict(enumerate(xs))
+        operands = list(xs)
         for k, axis, length in self.lengths:
             n = int(xs[length]) if isinstance(length, int) else max(evaluate(length, env), 0)
-            given[k] = given[k][(*(slice(None),) * axis, slice(n))]
-        seen = (x for k, x in given.items() if k not in self.unseen)
-        return self.eval(xp, *(evaluate(e, env) for e in self.group), *seen)
+            operands[k] = operands[k][(*(slice(None),) * axis, slice(n))]
+        args = (x for k, x in enumerate(operands) if k not in self.unseen)
+        return self.eval(xp, *(evaluate(e, env) for e in self.group), *args)
 
 
 class Item(Op):

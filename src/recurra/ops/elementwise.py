@@ -1,11 +1,12 @@
-"""Pointwise arithmetic. Inside `vjp`, operands and cotangent all have the shape of the result.
+"""Elementwise operators. Inside `vjp`, operands and cotangent all have the shape of the result.
 
-Slopes at ties are those of torch: two equal operands of maximum and minimum have half of the
-cotangent each, abs has 0 at 0.
+Derivatives at ties are those of torch: two equal operands of maximum and minimum get half of the
+cotangent each; that of abs at 0 is 0.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -18,20 +19,21 @@ from recurra.ops.source import Const
 
 
 def select(condition: Any, gradient: Any) -> tuple[Any, Any]:
-    """The gradient where a condition holds, and where it does not; elsewhere 0, also of NaN."""
+    """The gradient where a condition holds, and where it does not; elsewhere 0, also for NaN."""
     zero = gradient.apply(Const(value=0.0, dtype=gradient.type.dtype, shape=gradient.type.shape))
-    return gradient.apply(Where(), condition, gradient, zero), gradient.apply(
-        Where(), condition, zero, gradient
+    return (
+        gradient.apply(Where(), condition, gradient, zero),
+        gradient.apply(Where(), condition, zero, gradient),
     )
 
 
 def one_like(operand: Any) -> Const:
-    """1 in the type and the shape of a tensor."""
+    """A constant 1 of the type and shape of a tensor."""
     return Const(value=1.0, dtype=operand.type.dtype, shape=operand.type.shape)
 
 
-def tied(gradient: Any, second: Any, tie: Any) -> tuple[Any, Any]:
-    """The cotangents of two of which the second, or each with a half, was chosen."""
+def choice_gradients(gradient: Any, second: Any, tie: Any) -> tuple[Any, Any]:
+    """The cotangents of two operands of which the second was chosen, or each by half at a tie."""
     half = gradient.apply(Where(), tie, gradient * 0.5, gradient)
     a, b = select(second, half)
     return b, gradient.apply(Where(), tie, half, a)
@@ -97,13 +99,12 @@ class Pow(Elementwise):
     def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
         if is_float(short_type(left)):
             return left**right
-        y = xp.pow(
-            left, xp.where(right < 0, right & 1, right)
-        )  # of 1 and -1; the least b has no -b
+        # only powers of 1 and -1 remain where b < 0; -b would overflow for the least b
+        y = xp.pow(left, xp.where(right < 0, right & 1, right))
         return xp.where((right < 0) & (left != 1) & (left != -1), xp.zeros_like(y), y)
 
     def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
-        # where b = 0, or a is not positive, the limits 0 are wanted, not 0 · inf
+        # where b = 0, or a is not positive, the gradients are the limits 0, not 0 · inf
         one = gradient.apply(one_like(gradient))
         power = right.apply(Where(), right == 0.0, one, right - 1)
         safe = left.apply(Where(), left > 0.0, left, one)
@@ -117,7 +118,7 @@ class Maximum(Elementwise):
         return xp.maximum(left, right)
 
     def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
-        return tied(gradient, left < right, left == right)
+        return choice_gradients(gradient, left < right, left == right)
 
 
 class Minimum(Elementwise):
@@ -127,39 +128,33 @@ class Minimum(Elementwise):
         return xp.minimum(left, right)
 
     def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
-        return tied(gradient, right < left, left == right)
+        return choice_gradients(gradient, right < left, left == right)
 
 
 class Mod(Numeric):
     """y = a - (a // b) · b, with the sign of b; of integers 0 where b = 0"""
 
     def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
-        return (
-            left % right
-            if is_float(short_type(left))
-            else _divided(xp, left, right, lambda x, y: x % y)
-        )
+        return _divide(xp, left, right, operator.mod)
 
     def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
-        turns = left / right
-        return gradient, -(gradient * turns.apply(Floor(), turns))
+        quotient = left / right
+        return gradient, -(gradient * quotient.apply(Floor(), quotient))
 
 
 class FloorDivide(Numeric, name="floor_divide"):
     """y = ⌊a / b⌋; of integers 0 where b = 0"""
 
     def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
-        return (
-            left // right
-            if is_float(short_type(left))
-            else _divided(xp, left, right, lambda x, y: x // y)
-        )
+        return _divide(xp, left, right, operator.floordiv)
 
 
-def _divided(
+def _divide(
     xp: ArrayNamespace, left: Array, right: Array, divide: Callable[[Array, Array], Array]
 ) -> Array:
-    """A quotient or rest of integers, 0 where b = 0."""
+    """A quotient or remainder, which is 0 for integers where b = 0."""
+    if is_float(short_type(left)):
+        return divide(left, right)
     zero = xp.zeros_like(right)
     y = divide(left, xp.where(right == 0, zero + 1, right))
     return xp.where(right == 0, zero, y)
@@ -304,7 +299,7 @@ class WithGradient(Elementwise, name="with_gradient"):
 
 
 class Copy(Elementwise):
-    """y = x, in a place of its own: no law takes it away"""
+    """y = x, stored separately: no rule removes it"""
 
     def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
         return operand
@@ -313,14 +308,14 @@ class Copy(Elementwise):
         return (gradient,)
 
 
-def truncated(xp: ArrayNamespace, operand: Array, to: str) -> Array:
-    """Floats as integers: cut off toward 0, held at the ends of the type; NaN is 0.
+def truncate(xp: ArrayNamespace, operand: Array, to: str) -> Array:
+    """Convert floats to integers as XLA does: toward 0, clamped to the type's range; NaN is 0.
 
-    That is what XLA does; NumPy and Torch leave open what becomes of what does not fit.
+    NumPy and Torch leave the result of values that do not fit undefined.
     """
     name, info = NUMPY_NAME[to], np.iinfo(NUMPY_NAME[to])
     if str(operand.dtype).rpartition(".")[2] in ("float16", "bfloat16"):
-        operand = xp.asarray(operand, dtype="float32")  # which has numbers beyond the ends
+        operand = xp.asarray(operand, dtype="float32")  # whose range is wider than the integers'
     fits = (operand > float(info.min) - 1) & (operand < float(info.max) + 1)
     zero, low, high = (xp.full((), n, dtype=name) for n in (0, int(info.min), int(info.max)))
     y = xp.asarray(xp.where(fits, operand, xp.zeros_like(operand)), dtype=name)
@@ -336,19 +331,15 @@ class Cast(Elementwise):
         return self.to
 
     def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
-        have = str(operand.dtype).rpartition(".")[2]
-        whole = is_float(SHORT_NAME[have]) and self.to != "bool" and not is_float(self.to)
-        if whole and not getattr(xp, "truncates", False):
-            return truncated(xp, operand, self.to)
+        to_integer = is_float(short_type(operand)) and self.to != "bool" and not is_float(self.to)
+        if to_integer and not getattr(xp, "truncates", False):
+            return truncate(xp, operand, self.to)
         return xp.asarray(operand, dtype=NUMPY_NAME[self.to])
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
         back = operand.type.dtype
-        return (
-            gradient.apply(Cast(to=back), gradient)
-            if is_float(back) and is_float(self.to)
-            else None,
-        )
+        is_smooth = is_float(back) and is_float(self.to)
+        return (gradient.apply(Cast(to=back), gradient) if is_smooth else None,)
 
 
 class Where(Elementwise):
@@ -369,14 +360,14 @@ class Where(Elementwise):
 
 
 class Cond(Where):
-    """y = a where c else b; work for the side that one truth value does not choose is left out
+    """y = a where c else b; work for a side that a single truth value does not choose is skipped
 
-    See analysis/data_conditions.py: a host call on that side is not made.
+    So are host calls on that side: analysis/data_conditions.py.
     """
 
 
 class Comparison(Elementwise, abstract=True):
-    """A truth value for each pair."""
+    """An operator with a truth value for each pair."""
 
     def dtype(self, *dtypes: str) -> str:
         super().dtype(*dtypes)
@@ -428,10 +419,10 @@ class And(Logical, name="logical_and"):
 
 
 class Going(Logical):
-    """y = a and b: has a row that has this point of `times[0]` another one; no other op says so"""
+    """y = a and b: true if a row with this point of `times[0]` has another one"""
 
-    times: tuple[str, ...] = ()  # every dim of which such a row has as many points
-    every: int = 0  # steps after which a loop asks for it; 0: as is best where it runs
+    times: tuple[str, ...] = ()  # the dims along which such a row has as many points
+    every: int = 0  # steps between two polls of it by a loop; 0: the backend's choice
 
     def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
         return xp.logical_and(left, right)

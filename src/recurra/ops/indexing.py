@@ -10,7 +10,7 @@ from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Axis, Op, add_label, align, label_sizes
 from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops.elementwise import Mul
-from recurra.ops.permutation import repeated
+from recurra.ops.permutation import repeat
 from recurra.ops.source import Value
 
 
@@ -27,27 +27,21 @@ class Pick(Axis):
     def run(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
         at, n = evaluate(self.at_, env, xp), operand.shape[self.axis]
         if not n or (isinstance(at, int) and not 0 <= at < n):
-            zeros = tuple(s for k, s in enumerate(operand.shape) if k != self.axis)
-            return xp.zeros(zeros, dtype=operand.dtype)
+            shape = tuple(s for k, s in enumerate(operand.shape) if k != self.axis)
+            return xp.zeros(shape, dtype=operand.dtype)
         if isinstance(at, int):
-            return operand[
-                tuple(at if k == self.axis else slice(None) for k in range(len(operand.shape)))
-            ]
+            return operand[(*(slice(None),) * self.axis, at)]
         y = xp.take(operand, xp.clip(at, 0, n - 1), axis=self.axis)
         return xp.where((at >= 0) & (at < n), y, xp.zeros_like(y))
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
-        return (
-            gradient.apply(
-                Place(axis=self.axis, at_=self.at_, size=operand.shape[self.axis]), gradient
-            ),
-        )
+        place = Place(axis=self.axis, at_=self.at_, size=operand.shape[self.axis])
+        return (gradient.apply(place, gradient),)
 
 
-class Place(Op):
+class Place(Axis):
     """y = zeros, but x at position `at` of a new axis: the transpose of pick"""
 
-    axis: int
     at_: Expr | int
     size: Expr | int
 
@@ -66,12 +60,9 @@ class Place(Op):
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
         return (gradient.apply(Pick(axis=self.axis, at_=self.at_, zero=True), gradient),)
 
-    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
-        return self if last else replace(self, axis=self.axis + 1)
-
 
 class ByLabel(Op, abstract=True):
-    """x looked into along the label `axis`, where the other operand says; others go together"""
+    """An op that looks into x along the label `axis`, at the other operand; shared labels match."""
 
     labels: str
     axis: str
@@ -83,8 +74,7 @@ class ByLabel(Op, abstract=True):
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         lx, li, out = self.parts()
-        new = add_label((lx, li), out, flags, last)
-        return replace(self, labels=new)
+        return replace(self, labels=add_label((lx, li), out, flags, last))
 
 
 class Take(ByLabel):
@@ -106,7 +96,7 @@ class Take(ByLabel):
     def eval(self, xp: ArrayNamespace, operand: Array, indices: Array) -> Array:
         lx, li, out = self.parts()
         k = lx.index(self.axis)
-        if not operand.shape[k]:  # there is nothing to take, and what asks for it is left out
+        if not operand.shape[k]:  # nothing to take; readers of it do not run
             sizes = dict(zip(lx + li, (*operand.shape, *indices.shape), strict=True))
             return xp.zeros(tuple(sizes[c] for c in out), dtype=operand.dtype)
         if not set(lx) & set(li):
@@ -114,10 +104,10 @@ class Take(ByLabel):
                 xp.take(operand, xp.reshape(indices, (-1,)), axis=k, mode="clip"),
                 (*operand.shape[:k], *indices.shape, *operand.shape[k + 1 :]),
             )
-            have = lx[:k] + li + lx[k + 1 :]
-            return y if have == out else xp.permute_dims(y, tuple(have.index(c) for c in out))
+            axes = lx[:k] + li + lx[k + 1 :]
+            return y if axes == out else xp.permute_dims(y, tuple(axes.index(c) for c in out))
         wide = out + self.axis
-        indices = xp.clip(_wide_positions(xp, indices), 0, operand.shape[k] - 1)
+        indices = xp.clip(wide_positions(xp, indices), 0, operand.shape[k] - 1)
         rows = _full_rank(xp, xp.expand_dims(align(xp, indices, li, out), axis=-1), len(wide))
         full = _full_rank(xp, align(xp, operand, lx, wide), len(wide))
         return xp.take_along_axis(full, rows, axis=-1)[..., 0]
@@ -133,13 +123,11 @@ class Take(ByLabel):
 
 
 def nearest(indices: Any, size: Expr | int) -> Any:
-    """The nearest positions on an axis, in a type that holds the number of any element."""
+    """The nearest positions on an axis, in a type that can number every element."""
     indices = indices if indices.dtype == "i64" else indices.cast("i32")
-    last = (
-        size - 1
-        if isinstance(size, int)
-        else indices.apply(Value(expr=size - 1, dtype=indices.dtype))
-    )
+    last: Any = size - 1
+    if not isinstance(last, int):
+        last = indices.apply(Value(expr=last, dtype=indices.dtype))
     return indices.clip(0, last)
 
 
@@ -167,19 +155,19 @@ class SearchSorted(ByLabel):
         found = xp.zeros(tuple(sizes[c] for c in out), dtype="int32")
         take = Take(labels=f"{lx},{out}->{out}", axis=self.axis)
 
-        def halved(k: Any, state: tuple[Array, Any]) -> tuple[Array, Any]:
+        def halve(k: Any, state: tuple[Array, Any]) -> tuple[Array, Any]:
             found, step = state
             at = found + step
-            there = take.eval(xp, operand, xp.minimum(at, xp.full((), n, dtype="int32")) - 1)
-            lies = there <= values if self.equal else there < values
-            return xp.where((at <= n) & lies, at, found), step // 2
+            element = take.eval(xp, operand, xp.minimum(at, xp.full((), n, dtype="int32")) - 1)
+            below = element <= values if self.equal else element < values
+            return xp.where((at <= n) & below, at, found), step // 2
 
         steps = n.bit_length()
-        return repeated(xp, steps, halved, (found, 1 << max(steps - 1, 0)))[0]
+        return repeat(xp, steps, halve, (found, 1 << max(steps - 1, 0)))[0]
 
 
-def _wide_positions(xp: ArrayNamespace, indices: Array) -> Array:
-    """Positions in a type that holds the number of any element."""
+def wide_positions(xp: ArrayNamespace, indices: Array) -> Array:
+    """Positions in a type that can number every element."""
     return indices if str(indices.dtype).endswith("64") else xp.asarray(indices, dtype="int32")
 
 
@@ -194,7 +182,7 @@ class ArgSort(Axis):
         return Type("i32", super().infer(operand).shape)
 
     def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
-        if "bfloat16" in str(operand.dtype):  # which NumPy sorts wrongly where something is NaN
+        if "bfloat16" in str(operand.dtype):  # NumPy sorts it wrongly with NaN
             operand = xp.asarray(operand, dtype="float32")
         return xp.asarray(xp.argsort(operand, axis=self.axis, stable=True), dtype="int32")
 
@@ -214,7 +202,7 @@ class OneHot(Op):
     def run(self, xp: ArrayNamespace, env: Env, indices: Array) -> Array:
         n = evaluate(self.size, env)
         shape = tuple(n if k == self.axis else 1 for k in range(len(indices.shape) + 1))
-        indices = _wide_positions(xp, indices)
+        indices = wide_positions(xp, indices)
         hit = xp.expand_dims(indices, axis=self.axis) == xp.reshape(
             xp.arange(n, dtype=indices.dtype), shape
         )

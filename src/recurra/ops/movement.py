@@ -20,13 +20,13 @@ class Expand(Symbolic):
 
     def infer(self, operand: Type) -> Type:
         src, out = self.labels.split("->")
-        have = label_sizes("expand", (src,), (operand,))
+        sizes = label_sizes("expand", (src,), (operand,))
         if set(src) - set(out) or len(out) - len(src) != len(self.sizes):
             raise TypeError(
                 f"expand: {self.labels} does not add {len(self.sizes)} axes to {operand}"
             )
         new = iter(self.sizes)
-        return Type(operand.dtype, tuple(have[c] if c in have else next(new) for c in out))
+        return Type(operand.dtype, tuple(sizes[c] if c in sizes else next(new) for c in out))
 
     def eval_at(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
         src, out = self.labels.split("->")
@@ -92,6 +92,11 @@ class Reshape(Symbolic):
         return replace(self, shape=(*self.shape, size) if last else (size, *self.shape))
 
 
+def _resize(type_: Type, axis: int, size: Expr | int) -> Type:
+    """The type with another length of an axis."""
+    return Type(type_.dtype, (*type_.shape[:axis], size, *type_.shape[axis + 1 :]))
+
+
 class Cut(Axis):
     """y = x[start : start + size] along an axis; `start` may name dims, a static `size` does not"""
 
@@ -106,21 +111,14 @@ class Cut(Axis):
             raise TypeError(
                 f"cut: {operand} has no {self.start}:{self.start + self.size} on axis {self.axis}"
             )
-        return Type(
-            operand.dtype,
-            tuple(self.size if k == self.axis else s for k, s in enumerate(operand.shape)),
-        )
+        return _resize(operand, self.axis, self.size)
 
     def run(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
         start, size = evaluate(self.start, env, xp), evaluate(self.size, env)
         if isinstance(start, int):
             inside = not size or (start >= 0 and start + size <= operand.shape[self.axis])
             assert inside, f"cut {start}:{start + size} of {operand.shape[self.axis]}"
-            key = tuple(
-                slice(start, start + size) if k == self.axis else slice(None)
-                for k in range(len(operand.shape))
-            )
-            return operand[key]
+            return operand[(*(slice(None),) * self.axis, slice(start, start + size))]
         return xp.take(operand, start + xp.arange(size), axis=self.axis)
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
@@ -137,11 +135,7 @@ class Pad(Axis):
 
     def infer(self, operand: Type) -> Type:
         super().infer(operand)
-        grown = operand.shape[self.axis] + self.before + self.after
-        return Type(
-            operand.dtype,
-            tuple(grown if k == self.axis else s for k, s in enumerate(operand.shape)),
-        )
+        return _resize(operand, self.axis, operand.shape[self.axis] + self.before + self.after)
 
     def run(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
         ends = (evaluate(self.before, env), evaluate(self.after, env))
@@ -149,17 +143,14 @@ class Pad(Axis):
         return xp.pad(operand, widths, constant_values=self.value)
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
-        return (
-            gradient.apply(
-                Cut(axis=self.axis, start=self.before, size=operand.shape[self.axis]), gradient
-            ),
-        )
+        cut = Cut(axis=self.axis, start=self.before, size=operand.shape[self.axis])
+        return (gradient.apply(cut, gradient),)
 
 
 class Concat(Axis):
     """y = the operands one after another along an axis
 
-    What is `materialized` is made as a whole before anything reads a part of it.
+    If `materialized`, it is computed as a whole before a part of it is read.
     """
 
     materialized: bool = False
@@ -168,15 +159,10 @@ class Concat(Axis):
         for x in xs:
             if x.rank != xs[0].rank:
                 raise TypeError(f"concat: {x} and {xs[0]} have not as many axes")
-            rest = [s for k, s in enumerate(x.shape) if k != self.axis]
-            if x.dtype != xs[0].dtype or rest != [
-                s for k, s in enumerate(xs[0].shape) if k != self.axis
-            ]:
+            if _resize(x, self.axis, 0) != _resize(xs[0], self.axis, 0):
                 raise TypeError(f"concat: {x} and {xs[0]} differ off axis {self.axis}")
         total = sum((x.shape[self.axis] for x in xs[1:]), xs[0].shape[self.axis])
-        return Type(
-            xs[0].dtype, tuple(total if k == self.axis else s for k, s in enumerate(xs[0].shape))
-        )
+        return _resize(xs[0], self.axis, total)
 
     def eval(self, xp: ArrayNamespace, *xs: Array) -> Array:
         y = xp.concat(xs, axis=self.axis)

@@ -1,4 +1,4 @@
-"""Ops by the order of elements, or that put elements at places: sort, running maximum, scatter."""
+"""Ops that order elements or put them at places: sort, top-k, running maximum, scatter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import LETTERS, Array, Axis, fresh_label
 from recurra.ir.types import Type, is_float
 from recurra.ops.elementwise import select
-from recurra.ops.indexing import ArgSort, Take, nearest
+from recurra.ops.indexing import ArgSort, Take, nearest, wide_positions
 from recurra.ops.scan import CumSum
 from recurra.ops.source import Const, Value
 
@@ -24,14 +24,14 @@ def along(operand: Any, indices: Any, axis: int) -> Any:
     return operand.apply(Take(labels=f"{full},{new}->{new}", axis=full[axis]), operand, indices)
 
 
-def filled(operand: Any, value: float, dtype: str) -> Any:
-    """One number in the shape of a tensor."""
+def full_like(operand: Any, value: float, dtype: str) -> Any:
+    """A constant of the shape of a tensor."""
     return operand.apply(Const(value=value, dtype=dtype, shape=operand.type.shape))
 
 
 def positions(operand: Any, axis: int) -> Any:
-    """y[.., k, ..] = k along an axis, of the shape of a tensor, i32."""
-    ones = filled(operand, 1, "i32")
+    """y[.., k, ..] = k along an axis, i32, in the shape of a tensor."""
+    ones = full_like(operand, 1, "i32")
     return ones.apply(CumSum(axis=axis), ones) - 1
 
 
@@ -39,7 +39,7 @@ class Sort(Axis):
     """y = x in ascending order along an axis; NaN comes last"""
 
     def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
-        if "bfloat16" in str(operand.dtype):  # which NumPy sorts wrongly where something is NaN
+        if "bfloat16" in str(operand.dtype):  # NumPy sorts it wrongly with NaN
             wide = xp.asarray(operand, dtype="float32")
             return xp.asarray(xp.sort(wide, axis=self.axis), dtype=operand.dtype)
         return xp.sort(operand, axis=self.axis)
@@ -72,30 +72,24 @@ class TopK(Axis):
         size, own = evaluate(self.size, env), getattr(xp, "topk", None)
         if own is not None and str(operand.dtype) in ("float32", "float16", "bfloat16"):
             return own(operand, size, self.axis)
-        order = ArgSort(axis=self.axis).eval(
-            xp, xp.flip(operand, axis=self.axis)
-        )  # its end comes first
-        found = operand.shape[self.axis] - 1 - xp.flip(order, axis=self.axis)
-        key = tuple(slice(size if k == self.axis else None) for k in range(len(operand.shape)))
-        return found[key]
+        reverse = xp.flip(operand, axis=self.axis)  # so that the first of equals is the last
+        order = ArgSort(axis=self.axis).eval(xp, reverse)
+        descending = operand.shape[self.axis] - 1 - xp.flip(order, axis=self.axis)
+        return descending[(*(slice(None),) * self.axis, slice(size))]
 
 
 class CumMax(Axis):
     """y[k] = max(x[0], .., x[k])"""
 
     def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
-        own = getattr(xp, "cummax", None)  # a function that NumPy has by another name
-        return (
-            xp.maximum.accumulate(operand, axis=self.axis)
-            if own is None
-            else own(operand, self.axis)
-        )
+        own = getattr(xp, "cummax", None)
+        return own(operand, self.axis) if own else xp.maximum.accumulate(operand, self.axis)
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
-        """The gradient goes to each maximum's place: of equal elements to the last, as in torch."""
-        found, _ = select(operand == result, positions(operand, self.axis))
-        last = found.apply(self, found)
-        nothing = filled(operand, 0.0, gradient.type.dtype)
+        """Add the gradient at each maximum's place: of equal elements the last, as in torch."""
+        places, _ = select(operand == result, positions(operand, self.axis))
+        last = places.apply(self, places)
+        nothing = full_like(operand, 0.0, gradient.type.dtype)
         return (gradient.apply(Scatter(axis=self.axis, reduce="add"), nothing, last, gradient),)
 
 
@@ -104,10 +98,9 @@ MONOIDS: Mapping[Reduce, str] = {"add": "add", "min": "minimum", "max": "maximum
 
 
 class Scatter(Axis):
-    """y = x, but v[.., k, ..] at place i[.., k, ..] of an axis, of several the last
+    """y = x, but v[.., k, ..] at place i[.., k, ..] of an axis; the last of several
 
-    With `reduce`, x joined to all of them: their sum, the least or the largest. Places off the axis
-    are left out.
+    With `reduce`, the sum, minimum or maximum of x and all of them. Other places are ignored.
     """
 
     reduce: Reduce = ""
@@ -130,67 +123,59 @@ class Scatter(Axis):
         axis, n, rank = self.axis, operand.shape[self.axis], len(operand.shape)
         if not indices.shape[axis]:
             return operand
-        indices = xp.asarray(
-            indices, dtype=indices.dtype if str(indices.dtype).endswith("64") else "int32"
-        )
-        indices = xp.where(
-            (indices >= 0) & (indices < n), indices, xp.full((), n, dtype=indices.dtype)
-        )  # behind the end
+        indices = wide_positions(xp, indices)
+        end = xp.full((), n, dtype=indices.dtype)
+        indices = xp.where((indices >= 0) & (indices < n), indices, end)
         if self.reduce or indices.shape[axis] == 1:
             return joined_at(xp, MONOIDS.get(self.reduce, "set"), operand, indices, values, axis)
         column = tuple(-1 if k == axis else 1 for k in range(rank))
         order = xp.reshape(xp.arange(indices.shape[axis], dtype="int32"), column)
         none = xp.full(operand.shape, -1, dtype="int32")
         last = joined_at(xp, "maximum", none, indices, xp.broadcast_to(order, indices.shape), axis)
-        found = xp.take_along_axis(values, xp.maximum(last, xp.zeros_like(last)), axis=axis)
-        return xp.where(last >= 0, found, operand)
+        taken = xp.take_along_axis(values, xp.maximum(last, xp.zeros_like(last)), axis=axis)
+        return xp.where(last >= 0, taken, operand)
 
     def vjp(
         self, gradient: Tensor, result: Tensor, operand: Tensor, indices: Tensor, values: Tensor
     ) -> Cotangents:
         n = operand.shape[self.axis]
         end = n if isinstance(n, int) else indices.apply(Value(expr=n, dtype=indices.dtype))
-        heard, near = (indices >= 0) & (indices < end), nearest(indices, n)
+        inside, near = (indices >= 0) & (indices < end), nearest(indices, n)
+        share = gradient
         if self.reduce == "add":
-            return gradient, None, select(heard, along(gradient, near, self.axis))[0]
+            return gradient, None, select(inside, along(share, near, self.axis))[0]
         if self.reduce:  # equals share it, as in torch
-            mine, here = operand == result, heard & (along(result, near, self.axis) == values)
-            one, ones = mine.cast(gradient.type.dtype), here.cast(gradient.type.dtype)
-            gradient = gradient / one.apply(
-                Scatter(axis=self.axis, reduce="add"), one, indices, ones
-            )
-            return (
-                select(mine, gradient)[0],
-                None,
-                select(here, along(gradient, near, self.axis))[0],
-            )
-        order = positions(indices, self.axis)
-        none = operand.cast("i32") * 0 - 1  # made of x: where rows end, it ends as they do
-        last = order.apply(self, none, indices, order)
-        heard = heard & (along(last, near, self.axis) == order)
-        return (
-            select(last < 0, gradient)[0],
-            None,
-            select(heard, along(gradient, near, self.axis))[0],
-        )
+            kept = operand == result
+            inside = inside & (along(result, near, self.axis) == values)
+            one, ones = kept.cast(gradient.type.dtype), inside.cast(gradient.type.dtype)
+            count = one.apply(Scatter(axis=self.axis, reduce="add"), one, indices, ones)
+            share = gradient / count
+        else:
+            order = positions(indices, self.axis)
+            none = operand.cast("i32") * 0 - 1  # an operand, so that it ends where rows end
+            last = order.apply(self, none, indices, order)
+            kept = last < 0
+            inside = inside & (along(last, near, self.axis) == order)
+        return select(kept, share)[0], None, select(inside, along(share, near, self.axis))[0]
 
 
 def joined_at(
     xp: ArrayNamespace, join: str, operand: Array, indices: Array, values: Array, axis: int
 ) -> Array:
-    """`operand` where each of `values` is joined to what lies at its place along an axis.
+    """Join each of `values` to the element of `operand` at its place along an axis.
 
-    join: "add", "minimum", "maximum", or "set", of places that all differ. What has the place
-    behind the end is left out.
+    Args:
+        join: "add", "minimum", "maximum", or "set", for places that all differ.
+        indices: the places; values at the place after the last element are ignored.
     """
-    own = getattr(xp, "joined_at", scattered)
+    own = getattr(xp, "joined_at", numpy_joined_at)
     return own(join, operand, indices, values, axis)
 
 
-def scattered(
+def numpy_joined_at(
     join: str, array: np.ndarray, indices: np.ndarray, values: np.ndarray, axis: int
 ) -> np.ndarray:
-    """`joined_at` of NumPy's arrays."""
+    """`joined_at` for NumPy arrays."""
     at: list[Any] = list(np.indices(indices.shape, sparse=True))
     at[axis] = indices
     front = (*(slice(None),) * axis, slice(array.shape[axis]))

@@ -63,8 +63,8 @@ def uniform(
     shape: tuple[int, ...],
     dtype: str,
 ) -> Array:
-    """Threefry-2x32 on (c0, c1) under a key folded from (seed, id, key...)."""
-    k0, k1 = drawn_words(xp, [seed, id, *(key or [0])])
+    """Draw by Threefry-2x32 on (c0, c1) under a key folded from (seed, id, key...)."""
+    k0, k1 = fold_key(xp, [seed, id, *(key or [0])])
     at_least_one = shape or (1,)
     c0, c1 = (xp.broadcast_to(_u32(xp, c), at_least_one) for c in (c0, c1))
     bits = threefry(xp, k0, k1, c0, c1)[0]
@@ -73,9 +73,9 @@ def uniform(
     return xp.asarray(xp.reshape(unit, shape), dtype=NUMPY_NAME[dtype])
 
 
-def drawn_words(xp: ArrayNamespace, given: list[Any]) -> tuple[Array, Array]:
-    """One key of two words, of two or more: pairs of them are the counters of the next key."""
-    words = [_u32(xp, w) for w in given]
+def fold_key(xp: ArrayNamespace, values: list[Any]) -> tuple[Array, Array]:
+    """Fold two or more words into a key of two: later pairs are the counters of the next key."""
+    words = [_u32(xp, w) for w in values]
     k0, k1 = words[0], words[1]
     rest = words[2:] + [_u32(xp, 0)] * (len(words) % 2)
     for a, b in zip(rest[::2], rest[1::2], strict=True):
@@ -93,9 +93,9 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def threefry(xp: ArrayNamespace, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
-    """Threefry-2x32 of counters under a key of two words: one call, where the namespace has it.
+    """Threefry-2x32 of counters under a key of two words: one call if the namespace has it.
 
-    It is a hundred operations, which need not be written down, or traced, anew for every draw.
+    It is a hundred operations, which are then not emitted or traced for every draw.
     """
     one_call = getattr(xp, "threefry", None)
     return threefry_rounds(xp, k0, k1, x0, x1) if one_call is None else one_call(k0, k1, x0, x1)
@@ -104,7 +104,7 @@ def threefry(xp: ArrayNamespace, k0: Array, k1: Array, x0: Array, x1: Array) -> 
 def threefry_rounds(
     xp: ArrayNamespace, k0: Array, k1: Array, x0: Array, x1: Array
 ) -> tuple[Array, Array]:
-    """Twenty rounds (Salmon et al., 2011), in fives of four."""
+    """The twenty rounds of Threefry (Salmon et al., 2011), five times four."""
     ks = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
     x0, x1 = x0 + ks[0], x1 + ks[1]
     for r in range(5):

@@ -1,4 +1,4 @@
-"""Reductions over axes, and the streamed fold that a loop accumulates."""
+"""Reductions over axes, and the fold, which a loop accumulates."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from recurra.ops.movement import Expand
 
 
 def spread(gradient: Any, operand: Any, axes: tuple[int, ...]) -> Any:
-    """`gradient` copied along the axes that a reduction of `operand` lost."""
+    """Copy `gradient` along the axes over which `operand` was reduced."""
     full = LETTERS[: len(operand.shape)]
     kept = "".join(c for k, c in enumerate(full) if k not in axes)
-    return gradient.apply(
-        Expand(labels=f"{kept}->{full}", sizes=tuple(operand.shape[a] for a in axes)), gradient
-    )
+    sizes = tuple(operand.shape[a] for a in axes)
+    return gradient.apply(Expand(labels=f"{kept}->{full}", sizes=sizes), gradient)
 
 
 class Sum(Reduction):
@@ -51,7 +50,7 @@ class Prod(Reduction):
         return xp.prod(operand, axis=self.axes, dtype=operand.dtype)
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
-        """The product of the others: of those that are not 0, where no other is 0."""
+        """The product of the other elements, which is 0 if one of these is 0."""
         zero = operand == 0.0
         rest = operand.apply(Where(), zero, operand.apply(one_like(operand)), operand)
         total = spread(rest.apply(self, rest), operand, self.axes)
@@ -61,10 +60,10 @@ class Prod(Reduction):
 
 
 class Extremum(Reduction, abstract=True):
-    """The largest or smallest, of nothing the identity; ties share the cotangent."""
+    """The largest or smallest element, or the identity of none; ties share the cotangent."""
 
-    def whole(self, xp: ArrayNamespace, operand: Array) -> Array:
-        """`operand`, or where an axis to fold is empty, one row of the identity."""
+    def nonempty(self, xp: ArrayNamespace, operand: Array) -> Array:
+        """`operand`, or one row of the identity if a reduced axis is empty."""
         if all(operand.shape[a] for a in self.axes):
             return operand
         shape = tuple(1 if k in self.axes else n for k, n in enumerate(operand.shape))
@@ -75,7 +74,7 @@ class Extremum(Reduction, abstract=True):
             operand.type.dtype
         )
         count = hit.apply(Sum(axes=self.axes), hit)
-        some = count.apply(Maximum(), count, count * 0 + 1)  # of nothing, nothing is the largest
+        some = count.apply(Maximum(), count, count * 0 + 1)  # no element is the largest of none
         return (spread(gradient / some, operand, self.axes) * hit,)
 
 
@@ -85,7 +84,7 @@ class Max(Extremum):
     monoid = "maximum"
 
     def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
-        return xp.max(self.whole(xp, operand), axis=self.axes)
+        return xp.max(self.nonempty(xp, operand), axis=self.axes)
 
 
 class Min(Extremum):
@@ -94,7 +93,7 @@ class Min(Extremum):
     monoid = "minimum"
 
     def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
-        return xp.min(self.whole(xp, operand), axis=self.axes)
+        return xp.min(self.nonempty(xp, operand), axis=self.axes)
 
 
 class Any_(Reduction, name="any"):
@@ -128,12 +127,12 @@ class ArgMax(Reduction):
 
 
 class Fold(Op):
-    """y = x₁ ∘ x₂ ∘ …, over `rank` leading axes that were read as ranges; any order is right
+    """y = x₁ ∘ x₂ ∘ …, over `rank` leading axes that were read as ranges, in any order
 
     A loop that produces x may keep the running value and never store x.
     """
 
-    monoid_of: str = "add"  # the reduction that this streams
+    monoid_of: str = "add"  # of the reduction that it streams
     rank: int = 1
 
     def infer(self, operand: Type) -> Type:
@@ -147,7 +146,7 @@ class Fold(Op):
         return REDUCTION[self.monoid_of](axes=tuple(range(self.rank))).eval(xp, operand)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Op:
-        """Batch it: with an axis ahead of the ranges it is a reduction like any other."""
+        """Batch it: with an axis before the ranges it is a plain reduction."""
         return self if last else REDUCTION[self.monoid_of](axes=tuple(range(1, self.rank + 1)))
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
@@ -178,14 +177,14 @@ def identity(monoid: str, dtype: str) -> float:
 
 
 def lowest(dtype: str) -> float:
-    """The least number of a type."""
+    """The smallest number of a type."""
     if is_float(dtype):
         return -float("inf")
     return False if dtype == "bool" else int(np.iinfo(NUMPY_NAME[dtype]).min)
 
 
 def highest(dtype: str) -> float:
-    """The greatest number of a type."""
+    """The largest number of a type."""
     if is_float(dtype):
         return float("inf")
     return True if dtype == "bool" else int(np.iinfo(NUMPY_NAME[dtype]).max)

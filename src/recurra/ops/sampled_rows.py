@@ -1,4 +1,4 @@
-"""Rows of an array by number, where points are numbered in another order, or lie on a disk."""
+"""Rows of an array by number, if points are numbered in another order, or are on a disk."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from recurra.ir.op import Array, Elementwise
 from recurra.ir.user_objects import HostFunction
 from recurra.ops.control import Call
 
-FUNCTION = HostFunction("samples")  # without a value: the op says what is done
+FUNCTION = HostFunction("samples")  # without a value: the op itself is evaluated
 
 
 class Samples(Call):
     """y = rows of x, x: [*points, *row], k: [*n] -> [*n, *row]; k numbers points as axes in `order`
 
-    As a call, because only the rows that are taken are read from a disk (`storage.offload`).
+    It is a call, so that only these rows are read from a disk (`storage.offload`).
     """
 
     order: tuple[int, ...] = ()
@@ -34,21 +34,21 @@ class Samples(Call):
         return (x[self.places(k, x.shape[:lead])],)
 
     def lead(self, numbers: int, rank: int) -> int:
-        """Count the axes of x that count points, for the ranks of k and x."""
+        """The number of axes of x that are points, for the ranks of k and x."""
         return rank - (len(self.results[0][1]) - numbers)
 
     def places(self, k: Array, sizes: tuple[int, ...]) -> tuple[Array, ...]:
         """The places of the points that k numbers, along axes of these sizes."""
         order = self.order or tuple(range(len(sizes)))
         inside = np.clip(k, 0, prod(sizes) - 1)
-        found = np.unravel_index(inside, [sizes[a] for a in order])
-        return tuple(found[order.index(a)] for a in range(len(sizes)))
+        places = np.unravel_index(inside, [sizes[a] for a in order])
+        return tuple(places[order.index(a)] for a in range(len(sizes)))
 
 
 class Renumber(Elementwise):
-    """y = the number of a point, k its number where the axes are counted in `order`
+    """y = the row-major number of a point, k its number with the axes in `order`
 
-    Axes of these `sizes`; the last one counts fastest.
+    Axes have these `sizes`; the last one varies fastest.
     """
 
     sizes: tuple[Expr | int, ...] = ()
@@ -58,11 +58,11 @@ class Renumber(Elementwise):
         return self.at(env).eval(xp, *xs)
 
     def apply(self, xp: ArrayNamespace, k: Array) -> Array:
-        found: dict[int, Array] = {}
+        places: dict[int, Array] = {}
         k = xp.clip(k, 0, prod(self.sizes) - 1)  # pyright: ignore[reportArgumentType]
         for a in reversed(self.order):
-            found[a], k = k % self.sizes[a], k // self.sizes[a]
-        y = found[0]
+            places[a], k = k % self.sizes[a], k // self.sizes[a]
+        y = places[0]
         for a in range(1, len(self.sizes)):
-            y = y * self.sizes[a] + found[a]
+            y = y * self.sizes[a] + places[a]
         return y

@@ -1,4 +1,4 @@
-"""Scans along one axis."""
+"""Scans along one axis, and discounted sums."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ class CumSum(Axis):
 
     def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
         if self.reverse:
-            turned = xp.cumsum(
-                xp.flip(operand, axis=self.axis), axis=self.axis, dtype=operand.dtype
-            )
-            return xp.flip(turned, axis=self.axis)
+            forward = replace(self, reverse=False)
+            return xp.flip(forward.eval(xp, xp.flip(operand, axis=self.axis)), axis=self.axis)
         return xp.cumsum(operand, axis=self.axis, dtype=operand.dtype)
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
@@ -44,23 +42,23 @@ class CumProd(Axis):
         return xp.cumprod(operand, axis=self.axis, dtype=operand.dtype)
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
-        """Σ over j >= k of g[j] · y[j] / x[k]; for the first zero, of y as if it were 1 instead.
+        """Σ over j >= k of g[j] · y[j] / x[k]; for the first zero, y is as if that were 1.
 
-        Behind the first zero every product of the others has that zero in it.
+        After the first zero, all products of the other elements are 0.
         """
         zero = operand == 0.0
-        zeros = zero.cast("i32")
-        passed = zeros.apply(CumSum(axis=self.axis), zeros)
-        first = zero & (passed == 1)
+        is_zero = zero.cast("i32")
+        zeros = is_zero.apply(CumSum(axis=self.axis), is_zero)
+        first = zero & (zeros == 1)
         one = operand.apply(one_like(operand))
         rest = operand.apply(Where(), first, one, operand)
-        after = _from_here(gradient * rest.apply(self, rest), self.axis)
+        after = _reverse_sum(gradient * rest.apply(self, rest), self.axis)
         divisor = operand.apply(Where(), zero, one, operand)
-        before, _ = select(passed == 0, _from_here(gradient * result, self.axis) / divisor)
+        before, _ = select(zeros == 0, _reverse_sum(gradient * result, self.axis) / divisor)
         return (gradient.apply(Where(), first, after, before),)
 
 
-def _from_here(operand: Any, axis: int) -> Any:
+def _reverse_sum(operand: Any, axis: int) -> Any:
     """x[k] + x[k+1] + .."""
     return operand.apply(CumSum(axis=axis, reverse=True), operand)
 
@@ -89,11 +87,8 @@ class DiscountedSum(Op, name="discounted_sum"):
         return xp.sum(operand * w, axis=self.axis, dtype=operand.dtype)
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
-        return (
-            gradient.apply(
-                Discounts(gamma=self.gamma, axis=self.axis, size=operand.shape[self.axis]), gradient
-            ),
-        )
+        discounts = Discounts(gamma=self.gamma, axis=self.axis, size=operand.shape[self.axis])
+        return (gradient.apply(discounts, gradient),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axis=self.axis + 1)

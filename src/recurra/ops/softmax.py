@@ -9,7 +9,7 @@ from recurra.ops.reduction import Sum, spread
 
 
 class Normalized(Axis, abstract=True):
-    """An operator that normalizes floats along an axis; no elements give none."""
+    """An operator that normalizes floats along an axis, which may be empty."""
 
     def infer(self, operand: Type) -> Type:
         floating(self.name, operand.dtype)
@@ -17,11 +17,9 @@ class Normalized(Axis, abstract=True):
 
     def shifted(self, xp: ArrayNamespace, operand: Array) -> Array:
         """x - max x, which keeps eˣ in range."""
-        return (
-            operand - xp.max(operand, axis=self.axis, keepdims=True)
-            if operand.shape[self.axis]
-            else operand
-        )
+        if not operand.shape[self.axis]:
+            return operand
+        return operand - xp.max(operand, axis=self.axis, keepdims=True)
 
 
 class Softmax(Normalized):

@@ -35,7 +35,7 @@ class Const(Symbolic):
 
 
 class Data(Op):
-    """y = an array that the program brought along"""
+    """y = an array that belongs to the program"""
 
     held = MappingProxyType({"key": ArrayResource})
     key: ArrayResource
@@ -51,7 +51,7 @@ class Data(Op):
 class Input(Op):
     """y is given by the caller, at every point of its domain
 
-    Or it is a part of the input `of`: what that is `at` these points, steps along the same dims.
+    Or it is a part of the input `of`: its values `at` these points, at steps along the same dims.
     """
 
     dtype: str
@@ -60,20 +60,20 @@ class Input(Op):
     at_: tuple[Expr | int, ...] = ()
 
     def given(self, node: Any, env: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
-        """Return what the caller gave of an equation, [*dims, *shape]: a view of his array."""
-        whole = arrays[self.of or node.name]
+        """Return the caller's array for an equation, [*dims, *shape], or a view of it."""
+        array = arrays[self.of or node.name]
         if not self.of:
-            return whole
-        whole = whole if hasattr(whole, "shape") else np.asarray(whole)
+            return array
+        array = array if hasattr(array, "shape") else np.asarray(array)
         pairs = zip(self.at_, node.domain, strict=True)
-        return whole[tuple(_steps(e, r, env) for e, r in pairs)]
+        return array[tuple(_steps(e, r, env) for e, r in pairs)]
 
     def infer(self) -> Type:
         return Type(self.dtype, self.shape)
 
 
 def _steps(expr: Expr | int, extent: Range, env: Mapping[str, Any]) -> slice:
-    """The values of an expression at the points of a range: it grows with the dim, in steps."""
+    """The values of an expression at the points of a range, with which it grows in steps."""
     first, second = (
         evaluate(expr, {**env, extent.dim: evaluate(extent.lo, env) + k}) for k in (0, 1)
     )

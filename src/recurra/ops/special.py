@@ -1,4 +1,4 @@
-"""The error function, which no array namespace has: by rational functions (Cephes), to rounding.
+"""The error function, which no array namespace has: by rational functions (Cephes).
 
 |x| < 1       erf x = x T(x²) / U(x²)
 1 <= |x| < 8  erfc x = e^(-x²) P(x) / Q(x)
@@ -40,12 +40,9 @@ def _polynomial(operand: Array, factors: Sequence[float]) -> Array:
 
 
 def _parts(xp: ArrayNamespace, operand: Array) -> tuple[Array, Array, Array]:
-    """erf x where |x| < 1; erfc |x| elsewhere; is |x| < 1? In f32 at least: halves overflow."""
-    wide = (
-        operand
-        if str(operand.dtype).endswith(("64", "t32"))
-        else xp.asarray(operand, dtype="float32")
-    )
+    """erf x where |x| < 1, erfc |x| elsewhere, and |x| < 1; in f32 at least, as f16 overflows."""
+    is_wide = str(operand.dtype).endswith(("64", "t32"))
+    wide = operand if is_wide else xp.asarray(operand, dtype="float32")
     size = xp.abs(wide)
     small, large = xp.minimum(size, 1.0), xp.minimum(xp.maximum(size, 1.0), 8.0)
     near = xp.sign(wide) * small * _polynomial(small * small, _T) / _polynomial(small * small, _U)
@@ -66,7 +63,7 @@ class Erf(Floating):
 
 
 class Erfc(Floating):
-    """y = 1 - erf x, also where that is small"""
+    """y = 1 - erf x, accurate also where it is small"""
 
     def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
         near, far, inside = _parts(xp, operand)

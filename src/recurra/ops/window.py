@@ -1,27 +1,25 @@
-"""Windows along axes, overlapping or not, and back: what convolutions and pooling are made of."""
+"""Windows along axes, and their transpose: the parts of convolutions and pooling."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from itertools import product
 from operator import add
-from typing import Any, Self
+from typing import Any
 
 from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Env, Expr, evaluate
-from recurra.ir.op import Array, Op
+from recurra.ir.op import Array, Axis
 from recurra.ir.types import Type
 
 
-class Windows(Op):
+class Windows(Axis):
     """y[.., k, .., j, .., ..] = x[.., gap · k + stride · j, .., ..] on axes from `axis` on
 
-    One axis of size n becomes `size` and, behind all sizes, the windows that fit into n. Without
-    `gaps` (dilations) the elements of a window are neighbors.
+    Each axis becomes an axis of elements, `sizes`; after these are the axes of windows, as many as
+    fit. `gaps` are dilations; without them the elements of a window are adjacent.
     """
 
-    axis: int
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     gaps: tuple[int, ...] = ()
@@ -51,9 +49,9 @@ class Windows(Op):
         end = self.axis + len(self.sizes)
         counts: Any = self.counts(operand.shape[self.axis : end])
         lead = (slice(None),) * self.axis
-        gaps, reach = steps_of(self.sizes, self.gaps), spans(self.sizes, self.gaps)
+        gaps, reach = dilations(self.sizes, self.gaps), spans(self.sizes, self.gaps)
         if self.strides == self.sizes == reach:
-            return _side_by_side(xp, operand, self.axis, self.sizes, counts)
+            return _split_axes(xp, operand, self.axis, self.sizes, counts)
         rows = [
             operand[(*lead, *(slice(k, k + s * (m - 1) + 1, s) for k, s, m in corner))]
             for corner in (
@@ -75,20 +73,15 @@ class Windows(Op):
         )
         return (gradient.apply(back, gradient),)
 
-    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
-        return self if last else replace(self, axis=self.axis + 1)
 
-
-def _side_by_side(
+def _split_axes(
     xp: ArrayNamespace, operand: Array, axis: int, sizes: tuple[int, ...], counts: tuple[int, ...]
 ) -> Array:
-    """Windows that neither overlap nor leave gaps are the axes cut in two."""
-    k = len(sizes)
-    whole = (slice(None),) * axis + tuple(
-        slice(0, n * m) for n, m in zip(counts, sizes, strict=True)
-    )
-    cut = [n for pair in zip(counts, sizes, strict=True) for n in pair]
-    operand = xp.reshape(operand[whole], (*operand.shape[:axis], *cut, *operand.shape[axis + k :]))
+    """Windows that neither overlap nor leave gaps: each axis split in two."""
+    k, pairs = len(sizes), list(zip(counts, sizes, strict=True))
+    covered = operand[(*(slice(None),) * axis, *(slice(0, n * m) for n, m in pairs))]
+    split = [n for pair in pairs for n in pair]
+    operand = xp.reshape(covered, (*operand.shape[:axis], *split, *operand.shape[axis + k :]))
     inner = [axis + 2 * j + 1 for j in range(k)]
     outer = [axis + 2 * j for j in range(k)]
     return xp.permute_dims(
@@ -96,20 +89,19 @@ def _side_by_side(
     )
 
 
-def steps_of(sizes: tuple[int, ...], gaps: tuple[int, ...]) -> tuple[int, ...]:
-    """The distance of a window's elements, on each axis."""
+def dilations(sizes: tuple[int, ...], gaps: tuple[int, ...]) -> tuple[int, ...]:
+    """The distance between a window's elements, on each axis."""
     return gaps or (1,) * len(sizes)
 
 
 def spans(sizes: tuple[int, ...], gaps: tuple[int, ...]) -> tuple[int, ...]:
-    """The places from the first to the last element of a window, on each axis."""
-    return tuple((s - 1) * g + 1 for s, g in zip(sizes, steps_of(sizes, gaps), strict=True))
+    """The length from the first to the last element of a window, on each axis."""
+    return tuple((s - 1) * g + 1 for s, g in zip(sizes, dilations(sizes, gaps), strict=True))
 
 
-class Overlap(Op):
-    """y[.., n, .., ..] = Σ of x[.., k, .., j, .., ..], gap · k + stride · j = n: windows turned"""
+class Overlap(Axis):
+    """y[.., n, .., ..] = Σ x[.., k, .., j, .., ..], gap · k + stride · j = n: windows transposed"""
 
-    axis: int
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     lengths: tuple[Expr | int, ...]
@@ -117,9 +109,8 @@ class Overlap(Op):
 
     def infer(self, operand: Type) -> Type:
         end = self.axis + 2 * len(self.sizes)
-        have = operand.shape[self.axis : end]
         windows = Windows(axis=0, sizes=self.sizes, strides=self.strides, gaps=self.gaps)
-        if have != (*self.sizes, *windows.counts(self.lengths)):
+        if operand.shape[self.axis : end] != (*self.sizes, *windows.counts(self.lengths)):
             raise TypeError(
                 f"overlap: {operand} has no windows of {self.lengths} at axis {self.axis}"
             )
@@ -128,27 +119,24 @@ class Overlap(Op):
         )
 
     def run(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
-        for k in reversed(range(len(self.sizes))):  # the last first: the others keep their places
+        for k in reversed(range(len(self.sizes))):  # so that the other axes keep their places
             n, size = evaluate(self.lengths[k], env), self.axis + k
-            gap = steps_of(self.sizes, self.gaps)[k]
-            operand = _overlapped(xp, operand, size, size + k + 1, n, self.strides[k], gap)
+            gap = dilations(self.sizes, self.gaps)[k]
+            operand = _add_overlapping(xp, operand, size, size + k + 1, n, self.strides[k], gap)
         return operand
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
         windows = Windows(axis=self.axis, sizes=self.sizes, strides=self.strides, gaps=self.gaps)
         return (gradient.apply(windows, gradient),)
 
-    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
-        return self if last else replace(self, axis=self.axis + 1)
 
-
-def _overlapped(
+def _add_overlapping(
     xp: ArrayNamespace, operand: Array, size: int, count: int, length: int, stride: int, gap: int
 ) -> Array:
-    """The axis `size` of elements and the axis `count` of windows, added up along `length` places.
+    """Add the axis `size` of elements and the axis `count` of windows up along `length` places.
 
-    Element a·stride + r of window j lies at place (a + j)·stride + r: so whole strides are added,
-    as many as windows overlap, and their elements interleaved at the end.
+    Element a·stride + r of window j is at place (a + j)·stride + r: so whole strides are added, as
+    many as windows overlap, and their elements are interleaved at the end.
     """
     operand = _spread(xp, operand, size, gap)
     steps = -(-operand.shape[size] // stride)
@@ -172,7 +160,7 @@ def _overlapped(
 
 
 def _spread(xp: ArrayNamespace, operand: Array, axis: int, gap: int) -> Array:
-    """The elements of an axis, `gap` apart, zeros between."""
+    """The elements of an axis, `gap` apart, with zeros between."""
     if gap == 1:
         return operand
     wide = xp.expand_dims(operand, axis=axis + 1)
@@ -188,8 +176,6 @@ def _zero_padded(xp: ArrayNamespace, operand: Array, axis: int, before: int, aft
     """`operand` with zeros around it along an axis."""
     if not before and not after:
         return operand
-    ends = [
-        xp.zeros((*operand.shape[:axis], n, *operand.shape[axis + 1 :]), dtype=operand.dtype)
-        for n in (before, after)
-    ]
-    return xp.concat((ends[0], operand, ends[1]), axis=axis)
+    lead, rest = operand.shape[:axis], operand.shape[axis + 1 :]
+    low, high = (xp.zeros((*lead, n, *rest), dtype=operand.dtype) for n in (before, after))
+    return xp.concat((low, operand, high), axis=axis)

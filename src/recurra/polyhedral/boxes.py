@@ -1,9 +1,9 @@
-"""A domain under a condition as disjoint boxes: index-set splitting (Griebl et al., 2000).
+"""Split a domain under a condition into disjoint boxes: index-set splitting (Griebl et al., 2000).
 
     [i<I, j<J] where (i == 0) | (j >= 2)   →   [0<=i<1, j<J]   [1<=i<I, 2<=j<J]
 
-What no box can say, such as i % 5 == 0, is left as a condition. Ends stay as they are written;
-which of two is the larger is decided for known bounds.
+Parts that no box expresses, such as i % 5 == 0, stay conditions. Ends keep their expressions; which
+of two ends is larger is decided for known bounds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from recurra.ir.expr import (
 from recurra.ir.types import Domain, Range
 from recurra.polyhedral.interval import ends_of, narrow, span
 
-MAX_BOXES = 16  # of one condition; one that needs more is kept as a condition
+MAX_BOXES = 16  # a condition that needs more is not split
 
 
 @dataclass(frozen=True)
@@ -46,63 +46,59 @@ class Box:
 
     @property
     def points(self) -> dict[str, Expr | int]:
-        """The dims that have a single point whatever the bounds, and that point."""
+        """The dims with a single point for all bounds, and that point."""
         return {r.dim: r.lo for r in self.domain if r.is_point}
 
 
 def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tuple[Box, ...]:
-    """Disjoint boxes that together are the points at which the condition holds, none empty."""
+    """Return disjoint boxes, none empty, of the points at which the condition holds."""
     named = symbols(condition) | domain.mentions()
     return _boxes(domain, condition, tuple((n, sizes[n]) for n in sorted(named & sizes.keys())))
 
 
 @lru_cache(maxsize=1 << 16)
 def _boxes(domain: Domain, condition: Expr, sizes: tuple[tuple[str, int], ...]) -> tuple[Box, ...]:
-    """`split_boxes`, for the bounds that are mentioned: equations have few domains and branches."""
+    """`split_boxes` for only the bounds that are mentioned, so that the cache hits."""
     known = dict(sizes)
     if _is_empty(domain, known):
         return ()
-    found = tuple(islice(_split(Box(domain), condition, known), MAX_BOXES + 1))
-    return found if len(found) <= MAX_BOXES else (Box(domain, condition),)
+    boxes = tuple(islice(_split(Box(domain), condition, known), MAX_BOXES + 1))
+    return boxes if len(boxes) <= MAX_BOXES else (Box(domain, condition),)
 
 
 def decided(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
-    """The condition, or TRUE or FALSE if it holds everywhere in a domain or nowhere.
+    """Return TRUE or FALSE if a condition holds everywhere in a domain or nowhere, else itself.
 
-    Dims that it does not mention are taken to have points.
+    Dims that it does not mention are assumed to have points.
     """
     if condition in (TRUE, FALSE):
         return condition
-    mine = domain.of(symbols(condition))
-    named = symbols(condition) | mine.mentions()
-    if named - set(mine.dims) - sizes.keys():
+    part = domain.of(symbols(condition))
+    if (symbols(condition) | part.mentions()) - set(part.dims) - sizes.keys():
         return condition
-    boxes = split_boxes(mine, condition, sizes)
-    return TRUE if boxes == (Box(mine),) else condition if boxes else FALSE
+    boxes = split_boxes(part, condition, sizes)
+    return TRUE if boxes == (Box(part),) else condition if boxes else FALSE
 
 
 def simplified(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
-    """The condition without the parts that hold everywhere in a domain; FALSE if one never does."""
+    """Drop the parts of a condition that hold everywhere in a domain; FALSE if one never does."""
     if isinstance(condition, Logic) and condition.op == "&" and condition.args:
         return both(*(simplified(domain, x, sizes) for x in condition.args))
     return decided(domain, condition, sizes)
 
 
 def around(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Domain:
-    """The smallest part of a domain, as a box, that has all points at which a condition holds."""
+    """Return the smallest box in a domain that has all points at which a condition holds."""
     if condition == TRUE:
         return domain
-    found = [box.domain for box in split_boxes(domain, condition, sizes)]
-    if not found:
+    parts = [box.domain for box in split_boxes(domain, condition, sizes)]
+    if not parts:
         return Domain(tuple(replace(r, hi=r.lo) for r in domain))
-    ranges: list[Range] = []
-    for r in domain:
-        ranges.append(hull([x[r.dim] for x in found], sizes) or r)
-    return Domain(tuple(ranges))
+    return Domain(tuple(hull([x[r.dim] for x in parts], sizes) or r for r in domain))
 
 
 def hull(ranges: Sequence[Range], sizes: Mapping[str, int]) -> Range | None:
-    """The smallest range that holds all of these; None if their ends move with other dims."""
+    """Return the smallest range around all of these; None if their ends depend on other dims."""
     if any(r.mentions() - sizes.keys() for r in ranges):
         return None
     lo = min((r.lo for r in ranges), key=lambda e: evaluate(e, sizes))
@@ -111,7 +107,7 @@ def hull(ranges: Sequence[Range], sizes: Mapping[str, int]) -> Range | None:
 
 
 def _split(box: Box, condition: Expr, sizes: Mapping[str, int]) -> Iterator[Box]:
-    """The parts of a box, which has points, at which a condition holds; each has points."""
+    """The nonempty parts of a nonempty box at which a condition holds."""
     if box.where == FALSE:
         return
     match condition:
@@ -133,20 +129,20 @@ def _split(box: Box, condition: Expr, sizes: Mapping[str, int]) -> Iterator[Box]
 
 def _compare(box: Box, cmp: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
     """The parts of a box at which a comparison holds."""
-    decided = _decide(box.domain, cmp, sizes)
-    if decided is not None:
-        if decided:
+    everywhere = _decide(box.domain, cmp, sizes)
+    if everywhere is not None:
+        if everywhere:
             yield box
         return
-    side = _one_sided(box.domain, cmp, sizes)
-    if side is None:
-        cases = _of_each(cmp)
+    solved = _solve_for_dim(box.domain, cmp, sizes)
+    if solved is None:
+        cases = _split_min_max(cmp)
         if cases is None:
             yield replace(box, where=both(box.where, cmp))
         else:
             yield from _split(box, cases, sizes)
         return
-    r, op, end = side
+    r, op, end = solved
     after = lin([(end, 1), (1, 1)])
     spans = {
         "==": [(end, after)],
@@ -157,33 +153,34 @@ def _compare(box: Box, cmp: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
         ">=": [(end, r.hi)],
     }
     for lo, hi in spans[op]:
-        ends = Range(r.dim, _least(hi, r.hi, sizes), _greatest(lo, r.lo, sizes))
-        part = box.domain.with_range(ends)
+        start = max(r.lo, lo, key=lambda e: evaluate(e, sizes))
+        stop = min(r.hi, hi, key=lambda e: evaluate(e, sizes))
+        part = box.domain.with_range(Range(r.dim, stop, start))
         if not _is_empty(part, sizes):
             yield replace(box, domain=part)
 
 
-def _one_sided(
+def _solve_for_dim(
     domain: Domain, cmp: Cmp, sizes: Mapping[str, int]
 ) -> tuple[Range, str, Expr | int] | None:
-    """A comparison as a dim on the left and an end of bounds alone on the right, if it is one."""
+    """Rewrite a comparison as (dim, operator, expression of bounds); None if that is impossible."""
     gap = lin([(cmp.a, 1), (cmp.b, -1)])
     terms = gap.terms if isinstance(gap, Lin) else ((gap, 1),) if isinstance(gap, Sym) else ()
-    mine = [(x, k) for x, k in terms if isinstance(x, Sym) and x.name in domain]
-    if len(mine) != 1 or abs(mine[0][1]) != 1:
+    dims = [(x, k) for x, k in terms if isinstance(x, Sym) and x.name in domain]
+    if len(dims) != 1 or abs(dims[0][1]) != 1:
         return None
-    x, k = mine[0]
+    ((x, k),) = dims
     rest = lin([(gap, 1), (x, -k)])
     r = domain[x.name]
     if (symbols(rest) | r.mentions()) - sizes.keys():
         return None
-    turned = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-    op = cmp.op if k > 0 else turned.get(cmp.op, cmp.op)
+    mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+    op = cmp.op if k > 0 else mirrored.get(cmp.op, cmp.op)
     return r, op, lin([(rest, -k)])
 
 
-def _of_each(cmp: Cmp) -> Expr | None:
-    """A comparison of a min or a max as comparisons of what it is of; None if it has none.
+def _split_min_max(cmp: Cmp) -> Expr | None:
+    """Rewrite a comparison of a min or max as comparisons of its arguments; None if it has none.
 
     t == max(t-1, 0)   →   (t == t-1 or t == 0) and t >= t-1 and t >= 0
     """
@@ -205,7 +202,7 @@ def _of_each(cmp: Cmp) -> Expr | None:
 
 
 def _decide(domain: Domain, cmp: Cmp, sizes: Mapping[str, int]) -> bool | None:
-    """Does a comparison hold everywhere in a box, nowhere, or (None) is neither plain?"""
+    """True if a comparison holds everywhere in a box, False if nowhere; None if unclear."""
     box = ends_of(domain, sizes)
     known = substitute(cmp, sizes)
     if known in (TRUE, FALSE):
@@ -229,11 +226,3 @@ def _decide(domain: Domain, cmp: Cmp, sizes: Mapping[str, int]) -> bool | None:
 
 def _is_empty(domain: Domain, sizes: Mapping[str, int]) -> bool:
     return any(lo > hi for lo, hi in ends_of(domain, sizes).values())
-
-
-def _greatest(left: Expr | int, right: Expr | int, sizes: Mapping[str, int]) -> Expr | int:
-    return left if evaluate(left, sizes) > evaluate(right, sizes) else right
-
-
-def _least(left: Expr | int, right: Expr | int, sizes: Mapping[str, int]) -> Expr | int:
-    return left if evaluate(left, sizes) < evaluate(right, sizes) else right

@@ -1,27 +1,29 @@
-"""Index expressions, of the text in C that isl prints."""
+"""Parse the C text that isl prints into index expressions."""
 
 from __future__ import annotations
 
 import ast
-import re
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from recurra.ir.expr import COMPARISONS, Expr, both, compare, either, from_ast, maximum, minimum
 
-_PYTHON = (
-    (re.compile(r"floord\("), "_floord("),
-    (re.compile("&&"), "and"),
-    (re.compile(r"\|\|"), "or"),
-)
+_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Mod: operator.mod,
+    ast.Div: operator.floordiv,  # isl writes / if the quotient is exact or nothing is negative
+}
 
 
 def from_c(text: str) -> Expr | int | None:
-    """The expression; None where it distinguishes cases."""
+    """Return the expression; None if it distinguishes cases."""
     if "?" in text:
         return None
     try:
-        for word, python in _PYTHON:
-            text = word.sub(python, text)
+        text = text.replace("&&", "and").replace("||", "or")
         return _condition(ast.parse(text, mode="eval").body)
     except SyntaxError:
         return None
@@ -40,31 +42,18 @@ def _condition(tree: ast.expr) -> Expr | int:
 
 def _from_c(tree: ast.expr) -> Expr | int:
     match tree:
-        case ast.Call(func=ast.Name(id="_floord"), args=[a, n]):
-            k = _from_c(n)
-            assert isinstance(k, int)
+        case ast.Call(func=ast.Name(id="floord"), args=[a, n]):
             inner: Any = _from_c(a)
-            return inner // k
+            count = _from_c(n)
+            assert isinstance(count, int)
+            return inner // count
         case ast.BinOp(left=a, op=op, right=b):
-            x: Any = _from_c(a)
-            y: Any = _from_c(b)
-            match op:
-                case ast.Add():
-                    return x + y
-                case ast.Sub():
-                    return x - y
-                case ast.Mult():
-                    return x * y
-                case ast.Mod():
-                    return x % y
-                case ast.Div():  # isl writes / where the quotient is exact or nothing is negative
-                    return x // y
-                case _:
-                    raise SyntaxError(ast.unparse(tree))
+            if type(op) not in _OPERATORS:
+                raise SyntaxError(ast.unparse(tree))
+            return _OPERATORS[type(op)](_from_c(a), _from_c(b))
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
             return (minimum if name == "min" else maximum)(*map(_from_c, args))
         case ast.UnaryOp(op=ast.USub(), operand=a):
-            z: Any = _from_c(a)
-            return -z
+            return operator.neg(_from_c(a))
         case _:
             return from_ast(tree)

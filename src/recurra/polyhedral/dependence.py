@@ -1,4 +1,4 @@
-"""A read as a relation between the points of its reader and its source, and the inverse.
+"""Relations between the points of a reader and of its source, and their inverse.
 
 y[t] = sum(x[t:min(t+3, T)])      t  ->  t, t+1, t+2        readers of x[q]:  max(0, q-2) <= t < q+1
 """
@@ -12,8 +12,6 @@ from types import MappingProxyType
 from recurra.ir.expr import (
     TRUE,
     Expr,
-    Ext,
-    Lin,
     Product,
     Sym,
     both,
@@ -36,7 +34,7 @@ from recurra.polyhedral import isl
 def point_read(
     index: Sequence[Index], source: Domain
 ) -> tuple[tuple[Expr | int, ...], Expr, list[int]]:
-    """The point of the source that is asked for, what ties it to its reader, and the sliced dims.
+    """The point of the source that is read, the condition on its slices, and the sliced dims.
 
     A sliced dim t is a variable of its own, named t'; the others depend on the reader's point.
     """
@@ -57,24 +55,21 @@ def point_read(
 
 
 def outside_condition(point: Sequence[Expr | int], source: Domain) -> Expr:
-    """The condition that a point is no point of a domain."""
-    ends = [
-        (compare("<", p, r.lo), compare(">=", p, r.hi)) for p, r in zip(point, source, strict=True)
-    ]
-    return either(*(c for pair in ends for c in pair))
+    """The condition that a point is outside a domain."""
+    ends = zip(point, source, strict=True)
+    return either(*(c for p, r in ends for c in (compare("<", p, r.lo), compare(">=", p, r.hi))))
 
 
 @lru_cache(maxsize=1 << 16)
 def happens(sink: Domain, when: Expr | None) -> bool:
-    """Does the condition hold at any point, for some bounds?"""
+    """Tell whether the condition holds at any point, for some bounds."""
     return when is None or isl.satisfiable(both(*_points(sink, when), when))
 
 
-def _points(sink: Domain, what: Expr) -> list[Expr]:
-    """The points of a domain, as far as `what` tells them apart, for bounds of at least 1."""
-    used = sink.of(symbols(what))
-    inside = [c for r in used for c in r.edges]
-    bounds = symbols(both(what, *inside)) - set(sink.dims)
+def _points(sink: Domain, condition: Expr) -> list[Expr]:
+    """The points of a domain, along the dims of a condition, for bounds of at least 1."""
+    inside = [c for r in sink.of(symbols(condition)) for c in r.edges]
+    bounds = symbols(both(condition, *inside)) - set(sink.dims)
     return [*inside, *(compare(">=", Sym(n), 1) for n in sorted(bounds))]
 
 
@@ -84,9 +79,9 @@ def always_inside(
     sink: Domain,
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> bool:
-    """Is the index inside the source at every point of the sink?
+    """Tell whether the index is inside the source at every point of the sink.
 
-    For the bounds that are given, and whatever the others.
+    For all values of the bounds that `sizes` lacks.
     """
     ends = [(r.dim, r.lo, r.hi) for r in sink]
     for e, r in zip(index, source, strict=True):
@@ -95,8 +90,8 @@ def always_inside(
         first, last = (e.lo, e.hi) if isinstance(e, Slice) else (e, lin([(e, 1), (1, 1)]))
         if any(isinstance(x, Product) for y in (first, last) for x in walk(y)):
             return False
-        wrong = either(compare("<", first, r.lo), compare(">", last, r.hi))
-        if isl.satisfiable(substitute(both(*_points(sink, wrong), wrong), sizes)):
+        outside = either(compare("<", first, r.lo), compare(">", last, r.hi))
+        if isl.satisfiable(substitute(both(*_points(sink, outside), outside), sizes)):
             return False
     return True
 
@@ -109,40 +104,39 @@ def holds_where_read(
     when: Expr,
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> bool:
-    """Does a condition on points of a source hold at each that is asked for, where `when` does?
+    """Tell whether a condition on points of a source holds at each that is read, where `when` does.
 
-    For the bounds that are given, and whatever the others; False when unsure.
+    For all values of the bounds that `sizes` lacks; False if unsure.
     """
     point, ties, _ = point_read(index, source)
-    wrong = negate(substitute(condition, dict(zip(source.dims, point, strict=True))))
-    found = both(when, ties, wrong)
-    inside = [e for r in reader.of(symbols(found)) for e in r.edges]
-    found = substitute(both(*inside, found), sizes)
-    return not any(isinstance(x, Product) for x in walk(found)) and not isl.satisfiable(found)
+    violated = negate(substitute(condition, dict(zip(source.dims, point, strict=True))))
+    violated = both(when, ties, violated)
+    inside = [e for r in reader.of(symbols(violated)) for e in r.edges]
+    violated = substitute(both(*inside, violated), sizes)
+    return not any(isinstance(x, Product) for x in walk(violated)) and not isl.satisfiable(violated)
 
 
 def readers(
     extent: Range, free: Sequence[Range], source: Domain, index: Sequence[Index], when: Expr = TRUE
 ) -> tuple[Expr | int, Expr | int]:
-    """lo:hi, a part of the range of `extent`, that holds every reader of a point of the source.
+    """An interval lo:hi of the range `extent` that contains every reader of a point of the source.
 
-    It is the tightest interval of them, or of a convex set around them, that isl gives in closed
-    form, else all of the range. Readers may have holes (strides, two free dims) and need not be all
-    of it: the caller masks what is no reader.
-    At a point without readers it holds anything legal: r.lo <= lo <= hi <= r.hi.
+    It is the tightest interval of them, or of a convex superset, that isl gives in closed form; or
+    the whole range. It may contain points that do not read (strides, two free dims), which the
+    caller masks. At a point without readers it is any legal one: r.lo <= lo <= hi <= r.hi.
     """
     points = [f"{isl.text(x.lo)} <= {x.dim} < {isl.text(x.hi)}" for x in (*source, *free)]
     relation = isl.index_constraints(index, source.dims)
     chosen = [] if when == TRUE else [isl.text(when)]
-    mine = isl.mentioned(points) | {x.dim for x in (*source, *free)}
-    own = sorted(isl.mentioned(relation + chosen) - mine)  # bounds of no dim: at least 1
-    constraints = tuple(points + relation + chosen + [f"{n} >= 1" for n in own])
+    known = isl.mentioned(points) | {x.dim for x in (*source, *free)}
+    bounds = sorted(isl.mentioned(relation + chosen) - known)  # of no dim here: at least 1
+    constraints = tuple(points + relation + chosen + [f"{n} >= 1" for n in bounds])
     names = tuple(sorted(isl.mentioned(constraints) - {x.dim for x in free}))
-    asked = (extent.dim, tuple(x.dim for x in free), constraints, names)
-    found = isl.span(*asked) or isl.span(*asked, hull=True)
-    if found is None:
+    query = (extent.dim, tuple(x.dim for x in free), constraints, names)
+    span = isl.span(*query) or isl.span(*query, hull=True)
+    if span is None:
         return extent.lo, extent.hi
-    lo, hi = (_inward(e) for e in found)
+    lo, hi = map(isl.distribute, span)
     for start in (
         lo,
         minimum(lo, extent.hi),
@@ -150,24 +144,15 @@ def readers(
         minimum(maximum(extent.lo, lo), extent.hi),
     ):
         for stop in (hi, maximum(start, hi), maximum(start, minimum(hi, extent.hi))):
-            if _legal((start, stop), extent, source, own):
+            if _legal((start, stop), extent, source, bounds):
                 return start, stop
     return extent.lo, extent.hi
-
-
-def _inward(expr: Expr | int) -> Expr | int:
-    """min(a, b) + c as min(a+c, b+c)."""
-    match expr:
-        case Lin(terms=((Ext(op=op, args=args), 1),), const=c):
-            return (minimum if op == "min" else maximum)(*(lin([(a, 1), (c, 1)]) for a in args))
-        case _:
-            return expr
 
 
 def _legal(
     ends: tuple[Expr | int, Expr | int], extent: Range, source: Domain, bounds: Sequence[str]
 ) -> bool:
-    """Is r.lo <= lo <= hi <= r.hi at every point of the source, whatever the bounds?
+    """Tell whether r.lo <= lo <= hi <= r.hi at every point of the source, for all bounds.
 
     Where r is empty, lo == hi is enough.
     """

@@ -1,7 +1,7 @@
-"""Distances of dependences along a dim: p - q for a reader at p and a source at q.
+"""Dependence distances along a dim, called lags: p - q for a reader at p and a source at q.
 
-Bounds are taken for every size of the bounds, so a lag is finite only if it is so for all T.
-A loop over the dim is legal where lags say so (Allen and Kennedy, 1987).
+They hold for every size of the bounds, so a lag is finite only if it is so for all T. Lags decide
+whether a loop over the dim is legal (Allen and Kennedy, 1987).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from recurra.polyhedral import isl
 
 @dataclass(frozen=True)
 class Lag:
-    """low <= p - q <= high; None: no bound."""
+    """An interval of distances: low <= p - q <= high; None: no bound."""
 
     low: int | None
     high: int | None
@@ -28,14 +28,12 @@ class Lag:
         return self.low if self.low == self.high else None
 
     def __neg__(self) -> Lag:
-        return Lag(
-            None if self.high is None else -self.high, None if self.low is None else -self.low
-        )
+        low, high = (None if x is None else -x for x in (self.high, self.low))
+        return Lag(low, high)
 
-    def __add__(self, c: int) -> Lag:
-        return Lag(
-            None if self.low is None else self.low + c, None if self.high is None else self.high + c
-        )
+    def __add__(self, steps: int) -> Lag:
+        low, high = (None if x is None else x + steps for x in (self.low, self.high))
+        return Lag(low, high)
 
 
 def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
@@ -57,12 +55,14 @@ def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
 def direction(
     nodes: Sequence[str], lags: Sequence[tuple[str, str, Lag]]
 ) -> tuple[int, dict[str, int]] | None:
-    """The direction of a loop over what waits for each other, +1 if it may go up, else -1, and how
-    many steps late each must run; None if no loop is legal. `lags` are of (source, sink)."""
+    """The direction of a loop over a cycle, +1 if it may go up, else -1, and each node's shift.
+
+    None if no loop is legal. `lags` are (source, sink, lag).
+    """
     for sign in (1, -1):
         lows = [(source, sink, (x if sign > 0 else -x).low) for source, sink, x in lags]
-        waits = [(source, sink, low) for source, sink, low in lows if low is not None]
-        late = soonest(nodes, waits) if len(waits) == len(lags) else None
-        if late is not None:
-            return sign, late
+        bounded = [(source, sink, low) for source, sink, low in lows if low is not None]
+        shifts = soonest(nodes, bounded) if len(bounded) == len(lags) else None
+        if shifts is not None:
+            return sign, shifts
     return None

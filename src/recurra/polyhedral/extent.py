@@ -1,4 +1,4 @@
-"""Lengths of ranges for known bounds, also of those whose end mentions dims before them."""
+"""Lengths of ranges for known bounds, including ranges whose ends mention earlier dims."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from recurra.polyhedral import isl
 
 
 def varies(extent: Range, sizes: Mapping[str, int]) -> bool:
-    """Does the range depend on the point of other dims?"""
+    """Tell whether the range depends on the point of other dims."""
     return bool(extent.mentions() - sizes.keys())
 
 
 def at_sizes(domain: Domain, sizes: Mapping[str, int]) -> Domain:
-    """The domain with numbers for bounds."""
+    """Return the domain with numbers for bounds."""
     ends = ((substitute(r.hi, sizes), substitute(r.lo, sizes)) for r in domain)
     return Domain(tuple(Range(d, *e) for d, e in zip(domain.dims, ends, strict=True)))
 
 
 def longest(domain: Domain, dim: str, sizes: Mapping[str, int]) -> int:
-    """The most points that a dim has, of all points of the others."""
+    """The maximum length of a dim, over all points of the others."""
     r = domain[dim]
     if not varies(r, sizes):
         return r.size(sizes)
@@ -30,7 +30,7 @@ def longest(domain: Domain, dim: str, sizes: Mapping[str, int]) -> int:
 
 
 def longest_axis(length: Any, domain: Domain, sizes: Mapping[str, int]) -> int:
-    """The greatest length of an axis, of all points of a domain."""
+    """The maximum length of an axis, over all points of a domain."""
     known = substitute(length, sizes)
     top = known if isinstance(known, int) else isl.largest(known, at_sizes(domain, sizes))
     assert isinstance(top, int), f"{length} is not bounded over {domain}"

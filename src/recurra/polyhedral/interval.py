@@ -1,6 +1,6 @@
-"""Ranges of index expressions over a box of integers: the cheap proof, tried before isl.
+"""Interval arithmetic of index expressions over a box of integers: the cheap proof, before isl.
 
-`span` may be too wide, never too narrow: what it proves is true, what it leaves open isl decides.
+`span` may be too wide, never too narrow: its proofs are right, and isl decides the other cases.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Box = Mapping[str, tuple[int, int]]  # lo <= dim <= hi, both ends included
 
 
 def span(expr: Expr | int, box: Box) -> tuple[int, int]:
-    """The least and greatest value that `expr` may take on the box."""
+    """The least and greatest value that `expr` may have on the box."""
     match expr:
         case int():
             return expr, expr
@@ -56,7 +56,7 @@ def span(expr: Expr | int, box: Box) -> tuple[int, int]:
 
 
 def ends_of(domain: Domain, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """The first and the last point of each dim, of all points of those that its ends mention."""
+    """The first and last point of each dim, over all points of the dims that its ends mention."""
     box: dict[str, tuple[int, int]] = {}
     for r in domain:
         lo, hi = substitute(r.lo, sizes), substitute(r.hi, sizes)
@@ -65,7 +65,7 @@ def ends_of(domain: Domain, sizes: Mapping[str, int]) -> dict[str, tuple[int, in
 
 
 def box_of(domain: Domain, sizes: Mapping[str, int]) -> Box | None:
-    """A box around the points of a domain; None where it has none, or bounds are not known."""
+    """A box around the points of a domain; None if it has no points, or bounds are unknown."""
     if domain.mentions() - set(domain.dims) - sizes.keys():
         return None
     box = ends_of(domain, sizes)
@@ -73,13 +73,13 @@ def box_of(domain: Domain, sizes: Mapping[str, int]) -> Box | None:
 
 
 def narrow(box: Box, where: Expr) -> Box | None:
-    """A box around the points where the condition holds; None if it plainly holds nowhere."""
+    """A box around the points where the condition holds; None if it clearly never does."""
     match where:
         case Logic(op="&", args=args):
-            now: Box | None = box
+            part: Box | None = box
             for a in args:
-                now = None if now is None else narrow(now, a)
-            return now
+                part = None if part is None else narrow(part, a)
+            return part
         case Logic(op="|", args=()):
             return None
         case Cmp(op=op, a=a, b=b) if op != "!=":
@@ -94,11 +94,9 @@ def narrow(box: Box, where: Expr) -> Box | None:
 
 
 def _at_most_zero(box: Box, expr: Expr | int) -> Box:
-    """The box without what `e <= 0` rules out, one dim at a time."""
+    """The box without the points that `e <= 0` excludes, one dim at a time."""
     out = dict(box)
-    for x, k in (
-        expr.terms if isinstance(expr, Lin) else ((expr, 1),) if isinstance(expr, Sym) else ()
-    ):
+    for x, k in expr.terms if isinstance(expr, Lin) else ((expr, 1),):
         if isinstance(x, Sym):
             rest, _ = span(lin([(expr, 1), (x, -k)]), box)
             lo, hi = out[x.name]

@@ -1,6 +1,6 @@
-"""The door to isl: sets and relations of named dims, built from and turned back into text.
+"""The interface to isl: sets and relations of named dims, built from text and converted back.
 
-A primed name (`t'`) is the dim of a read's source, where its sink has one of the same name.
+A primed name (`t'`) is the dim of a read's source, so that its sink may have a dim of that name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CONTEXT.set_ast_build_detect_min_max(1)
 
 
 def text(expr: Expr | int) -> str:
-    """An expression in isl's notation."""
+    """Return an expression in isl's notation."""
     match expr:
         case int() | Sym():
             return str(expr)
@@ -74,14 +74,14 @@ def _logic(logic: Logic) -> str:
 
 
 def box_constraints(domain: Domain, prime: str = "") -> list[str]:
-    """The constraints of a domain, its dims primed on demand."""
+    """The constraints of a domain whose dims have the suffix `prime`."""
     by: dict[str, Expr | int] = {d: Sym(f"{d}{prime}") for d in domain.dims} if prime else {}
     ends = [(text(substitute(r.lo, by)), text(substitute(r.hi, by))) for r in domain]
     return [f"{lo} <= {r.dim}{prime} < {hi}" for r, (lo, hi) in zip(domain, ends, strict=True)]
 
 
 def params(parts: Iterable[str], names: Iterable[str]) -> str:
-    """`[T, B] -> ` for the bounds that occur."""
+    """The prefix `[T, B] -> ` for the names that occur in `parts`."""
     words = set(re.findall(r"[A-Za-z_]\w*'?", " ".join(parts)))
     used = [n for n in names if n in words]
     return f"[{', '.join(used)}] -> " if used else ""
@@ -103,7 +103,7 @@ def make_map(
 
 
 def index_constraints(index: Sequence[Index], out: Sequence[str]) -> list[str]:
-    """q = index, or q in the slice, for each dim q of the source."""
+    """The constraints q = index, or q in the slice, for each dim q of the source."""
     parts: list[str] = []
     for e, q in zip(index, out, strict=True):
         if isinstance(e, Slice):
@@ -116,19 +116,19 @@ def index_constraints(index: Sequence[Index], out: Sequence[str]) -> list[str]:
 
 
 def closure(relation: isl.Map) -> isl.Map:
-    """One step or more of a relation from points to points, or more than these."""
+    """One or more steps of a relation between points, or a superset of these."""
     return relation.transitive_closure()[0]
 
 
 def simple_map(relation: isl.Map, most: int) -> isl.Map:
-    """The relation, or a convex one around it if it has more parts and quotients than `most`."""
+    """The relation, or a convex superset if it has more parts and quotients than `most`."""
     if _is_simple(relation.get_basic_maps(), most):
         return relation
     return isl.Map.from_basic_map(relation.simple_hull().remove_divs())
 
 
 def simple_set(points: isl.Set, most: int) -> isl.Set:
-    """The points, or those of a convex set around them if they are of more parts than `most`."""
+    """The points, or a convex superset if they have more parts and quotients than `most`."""
     return points if _is_simple(points.get_basic_sets(), most) else hull(points)
 
 
@@ -137,57 +137,53 @@ def _is_simple(parts: Sequence[isl.BasicSet | isl.BasicMap], most: int) -> bool:
 
 
 def hull(points: isl.Set) -> isl.Set:
-    """The points between some, in every direction that their bounds have."""
+    """A convex superset of the points, in the directions of their bounds."""
     return isl.Set.from_basic_set(points.simple_hull().remove_divs())
 
 
-def widened(points: isl.Set, more: isl.Set) -> isl.Set:
-    """A convex set around both, by those limits of the first that the second keeps.
+def widen(points: isl.Set, more: isl.Set) -> isl.Set:
+    """A convex superset of both: the constraints of the first that the second satisfies.
 
-    So a set that grows again and again has fewer limits each time, and comes to an end.
+    A set that is widened again and again has fewer constraints each time, so this terminates.
     """
     if points.is_empty():
         return hull(more)
     out = isl.BasicSet.universe(points.get_space())
-    for limit in points.simple_hull().remove_divs().get_constraints():
-        aff = limit.get_aff()
-        for side in (aff, aff.neg()) if limit.is_equality() else (aff,):
-            kept = out.add_constraint(isl.Constraint.inequality_from_aff(side))
-            out = kept if more.is_subset(isl.Set.from_basic_set(kept)) else out
+    for constraint in points.simple_hull().remove_divs().get_constraints():
+        aff = constraint.get_aff()
+        for side in (aff, aff.neg()) if constraint.is_equality() else (aff,):
+            narrower = out.add_constraint(isl.Constraint.inequality_from_aff(side))
+            out = narrower if more.is_subset(isl.Set.from_basic_set(narrower)) else out
     return isl.Set.from_basic_set(out)
 
 
 def condition(points: isl.Set, among: isl.Set) -> Expr:
-    """The condition that holds at the points, and at no other of those `among`."""
+    """The condition that holds at exactly these of the points `among`."""
     if points.is_empty() or among.is_subset(points):
         return FALSE if points.is_empty() else TRUE
     kinds = isl.dim_type
-    found = points.coalesce().gist(among).coalesce().remove_redundancies()
-    found = found.move_dims(kinds.param, found.n_param(), kinds.set, 0, found.n_dim())
-    told: Any = from_c(isl.AstBuild.alloc(CONTEXT).expr_from_set(found.params()).to_C_str())
-    return TRUE if told is None else told  # no form: more points than there are
+    part = points.coalesce().gist(among).coalesce().remove_redundancies()
+    part = part.move_dims(kinds.param, part.n_param(), kinds.set, 0, part.n_dim())
+    expr: Any = from_c(isl.AstBuild.alloc(CONTEXT).expr_from_set(part.params()).to_C_str())
+    return TRUE if expr is None else expr  # without a form: a superset of the points
 
 
 def sample(points: isl.Set | isl.Map) -> dict[str, int] | None:
-    """One point, by name, or None of an empty set. For a map: the point of its domain."""
+    """One point, by name, of a set or of a map's domain; None if it is empty."""
     if points.is_empty():
         return None
     s = points.domain() if isinstance(points, isl.Map) else points
     p = s.sample_point()
-    kinds = (
-        (isl.dim_type.param, s.dim(isl.dim_type.param)),
-        (isl.dim_type.set, s.dim(isl.dim_type.set)),
-    )
     return {
         str(s.get_dim_name(kind, k)): p.get_coordinate_val(kind, k).to_python()
-        for kind, n in kinds
-        for k in range(n)
+        for kind in (isl.dim_type.param, isl.dim_type.set)
+        for k in range(s.dim(kind))
     }
 
 
 @lru_cache(maxsize=1 << 16)
 def first(box: tuple[tuple[int, int], ...], where: Expr) -> tuple[int, ...] | None:
-    """The first point of a box, ends included, at which `where` holds of d0, d1, .."""
+    """The first point d0, d1, .. of a box, ends included, at which `where` holds."""
     dims = [f"d{k}" for k in range(len(box))]
     limits = [f"{lo} <= {d} <= {hi}" for d, (lo, hi) in zip(dims, box, strict=True)]
     points = isl.Set(f"{{ [{', '.join(dims)}] : {' and '.join([*limits, text(where)])} }}", CONTEXT)
@@ -199,7 +195,7 @@ def first(box: tuple[tuple[int, int], ...], where: Expr) -> tuple[int, ...] | No
 
 @lru_cache(maxsize=1 << 16)
 def satisfiable(where: Expr) -> bool:
-    """Does the condition hold for any integers at all?"""
+    """Tell whether the condition holds for any integers at all."""
     dims = sorted(symbols(where))
     by: dict[str, Expr | int] = {d: Sym(f"d{k}") for k, d in enumerate(dims)}
     body = text(substitute(where, by))
@@ -210,7 +206,7 @@ def satisfiable(where: Expr) -> bool:
 def gap(
     left: str, right: str, dims: tuple[str, ...], constraints: tuple[str, ...]
 ) -> tuple[int | None, int | None]:
-    """The least and greatest a - b; None: no bound. What is no dim is a bound, at least 1."""
+    """The least and greatest left - right; None: no bound. Names of no dims are at least 1."""
     every = sorted({*dims, *mentioned(constraints)})
     positive = [f"{n} >= 1" for n in every if n not in dims]
     body = " and ".join([*positive, *constraints, f"gap = {left} - {right}"])
@@ -229,15 +225,15 @@ def span(
     names: tuple[str, ...],
     hull: bool = False,
 ) -> tuple[Expr | int, Expr | int] | None:
-    """The tightest lo <= dim < hi in terms of `names`; None where it has no closed form.
+    """The tightest lo <= dim < hi in terms of `names`; None if it has no closed form.
 
-    With `hull`, that of a convex set around the points: it more often has one.
+    With `hull`, the one of a convex superset, which has a closed form more often.
     """
     body = " and ".join(constraints)
     others = [f for f in free if f != dim]
     s = isl.Set(f"{params([body], names)}{{ [{', '.join([dim, *others])}] : {body} }}", CONTEXT)
     s = s.project_out(isl.dim_type.set, 1, len(others)) if others else s
-    s = s.coalesce()  # the split of a max(t-3,0) would give its ends a case distinction
+    s = s.coalesce()  # max(t-3,0) splits the set, and its ends would distinguish cases
     s = isl.Set.from_basic_set(s.simple_hull()) if hull else s
     if s.is_empty():
         return (0, 0)
@@ -247,20 +243,22 @@ def span(
         return None
     if ends[0] is None or ends[1] is None:
         return None
-    return ends[0], _after(ends[1])
+    return ends[0], distribute(ends[1] + 1)
 
 
-def _after(expr: Expr | int) -> Expr | int:
-    """e + 1, inside of min and max."""
-    if isinstance(expr, Ext):
-        return (minimum if expr.op == "min" else maximum)(*(a + 1 for a in expr.args))
-    return expr + 1
+def distribute(expr: Expr | int) -> Expr | int:
+    """Rewrite min(a, b) + c as min(a+c, b+c), and max alike."""
+    match expr:
+        case Lin(terms=((Ext(op=op, args=args), 1),), const=c):
+            return (minimum if op == "min" else maximum)(*(lin([(a, 1), (c, 1)]) for a in args))
+        case _:
+            return expr
 
 
 def largest(expr: Expr | int, domain: Domain) -> Expr | int | None:
     """An upper bound >= 0 of `expr` over a box, in terms of bounds only.
 
-    The least constant if there is one, else the largest value; None where neither is closed.
+    It is the least constant if there is one, else the largest value; None without a closed form.
     """
     constant = _most(expr, domain)
     if constant is not None:
@@ -274,7 +272,7 @@ def largest(expr: Expr | int, domain: Domain) -> Expr | int | None:
 
 @lru_cache(maxsize=1 << 16)
 def _most(expr: Expr | int, domain: Domain) -> int | None:
-    """The largest of max(e, 0) whatever the bounds, each at least 1; None: there is none."""
+    """The maximum of max(e, 0) over all bounds, each at least 1; None if there is none."""
     try:
         top, constraints = _as_largest(expr, domain)
     except ValueError:
@@ -287,10 +285,10 @@ def _most(expr: Expr | int, domain: Domain) -> int | None:
 
 
 def _above(expr: Expr | int) -> list[Expr | int]:
-    """Expressions no less than `expr`: one argument of each min, and of each max subtracted."""
+    """Upper bounds of `expr`: with one argument of each min, and of each max that is subtracted."""
     terms, const = (expr.terms, expr.const) if isinstance(expr, Lin) else (((expr, 1),), 0)
     mins_first = sorted(terms, key=lambda p: p[1] < 0)
-    for x, k in mins_first:  # what is subtracted may cancel a part of one
+    for x, k in mins_first:  # subtracted terms may cancel part of an argument
         if isinstance(x, Ext) and (x.op == "min") == (k > 0):
             others = [(y, n) for y, n in (*terms, (const, 1)) if y is not x]
             return [b for a in x.args for b in _above(lin([*others, (a, k)]))]
@@ -298,7 +296,7 @@ def _above(expr: Expr | int) -> list[Expr | int]:
 
 
 def _as_largest(expr: Expr | int, domain: Domain) -> tuple[str, tuple[str, ...]]:
-    """A name for max(e, 0), and what holds of it and a point; raises ValueError as `text` does."""
+    """A name for max(e, 0), and its constraints over a box; raises ValueError as `text` does."""
     box, e, top = box_constraints(domain), text(expr), "largest"
     while top in mentioned([e, *box]):
         top += "_"
@@ -306,7 +304,7 @@ def _as_largest(expr: Expr | int, domain: Domain) -> tuple[str, tuple[str, ...]]
 
 
 def _top(expr: Expr | int, domain: Domain) -> Expr | int | None:
-    """The largest of max(e, 0), where it is one expression."""
+    """The maximum of max(e, 0) in terms of bounds, if it is one expression."""
     try:
         top, constraints = _as_largest(expr, domain)
     except ValueError:
@@ -321,9 +319,9 @@ def _top(expr: Expr | int, domain: Domain) -> Expr | int | None:
 
 @lru_cache(maxsize=1 << 16)
 def always(condition: Expr, domain: Domain, where: tuple[Expr, ...] = ()) -> bool:
-    """Does `condition` hold at every point of a box `where` others do, whatever its bounds?
+    """Tell whether `condition` holds at every point of a box `where` others do, for all bounds.
 
-    False when unsure.
+    False if unsure.
     """
     try:
         constraints = (f"not {text(condition)}", *box_constraints(domain), *map(text, where))
@@ -334,7 +332,7 @@ def always(condition: Expr, domain: Domain, where: tuple[Expr, ...] = ()) -> boo
 
 
 def _closed(value: isl.PwAff, context: isl.Set) -> Expr | int | None:
-    """An isl quantity as an expression, if it is one without case distinctions."""
+    """Convert an isl quantity to an expression; None if it distinguishes cases."""
     build = isl.AstBuild.from_context(context)
     return from_c(build.expr_from_pw_aff(value.coalesce().gist(context)).to_C_str())
 
@@ -343,5 +341,5 @@ _WORDS = {"and", "or", "not", "mod", "floor", "min", "max"}
 
 
 def mentioned(constraints: Iterable[str]) -> set[str]:
-    """The dims and bounds that occur."""
+    """The names of dims and bounds that occur."""
     return set(re.findall(r"[A-Za-z_]\w*", " ".join(constraints))) - _WORDS

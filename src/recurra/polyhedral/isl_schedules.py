@@ -1,4 +1,4 @@
-"""isl's scheduler: when statements run, as a tree of bands and sequences."""
+"""Run isl's scheduler: the times of statements, as a tree of bands and sequences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Time:
 
 @dataclass(frozen=True)
 class Band:
-    """Levels of a schedule, outermost first, and what they hold."""
+    """Levels of a schedule, outermost first, and the tree inside them."""
 
     levels: tuple[Mapping[int, Time], ...]  # statement → time
     inside: Band | ScheduleSequence | None
@@ -33,7 +33,7 @@ class Band:
 
 @dataclass(frozen=True)
 class ScheduleSequence:
-    """One after the other."""
+    """Trees that run one after the other, each with its statements."""
 
     parts: tuple[tuple[frozenset[int], Band | ScheduleSequence | None], ...]
 
@@ -44,12 +44,15 @@ def scheduled(
     bounds: Mapping[str, str],
     seconds: int,
 ) -> Band | ScheduleSequence | None:
-    """isl's schedule of numbered statements, `domains` their dims and constraints.
+    """Return isl's schedule of numbered statements.
 
-    `bounds`: what is known of each. A read (source, sink, constraints) ties the sink's dims to
-    the source's, which are primed.
-    Raises TimeoutError if isl takes more than so many seconds of a processor, and ValueError where
-    its answer is no tree of these.
+    Args:
+        domains: the dims and constraints of each statement.
+        reads: (source, sink, constraints); dims of the source are primed.
+        bounds: a constraint for each bound.
+
+    Raises TimeoutError if isl takes more than `seconds` of CPU time, and ValueError if its answer
+    is no tree of bands and sequences.
     """
     head = f"[{', '.join(bounds)}] -> " if bounds else ""
     context = isl.Set(f"{head}{{ : {' and '.join(bounds.values())} }}", CONTEXT)
@@ -60,29 +63,27 @@ def scheduled(
     def body(parts: Sequence[str]) -> str:
         return f" : {' and '.join(parts)}" if parts else ""
 
-    def relation(source: int, sink: int, parts: Sequence[str]) -> str:
-        return f"{head}{{ {point(source, PRIME)} -> {point(sink)}{body(parts)} }}"
-
     points = "; ".join(point(k) + body(parts) for k, (_, parts) in enumerate(domains))
     every = isl.UnionMap(f"{head}{{ }}", CONTEXT)
     near = every
     for source, sink, parts in reads:
-        m = isl.Map(relation(source, sink, parts), CONTEXT)
+        relation = f"{point(source, PRIME)} -> {point(sink)}{body(parts)}"
+        m = isl.Map(f"{head}{{ {relation} }}", CONTEXT)
         every = every.union(m.to_union_map())
         near = near.union(_latest(m, tuple(bounds)))
-    asked = (f"{head}{{ {points} }}", context, every, near)
-    found = isl.Schedule(_by_child("\n".join(map(str, asked)), seconds), CONTEXT)
-    return _tree(found.get_root(), [dims for dims, _ in domains])
+    lines = (f"{head}{{ {points} }}", context, every, near)
+    schedule = isl.Schedule(_in_child("\n".join(map(str, lines)), seconds), CONTEXT)
+    return _tree(schedule.get_root(), [dims for dims, _ in domains])
 
 
-def _by_child(asked: str, seconds: int) -> str:
-    """isl's schedule of a line of each: points, bounds, what must hold, what should be near.
+def _in_child(constraints: str, seconds: int) -> str:
+    """isl's schedule for lines of points, bounds, validity and proximity constraints.
 
-    It is computed by another process: one call of isl cannot be ended from the inside, and its
-    operations are no measure of the time, as they take from 1 µs to 1 ms.
+    It is computed in another process: a call of isl cannot be interrupted, and its operation count
+    is no measure of the time, as an operation takes from 1 µs to 1 ms.
     """
     command = [sys.executable, "-m", __name__, str(seconds)]
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=constraints, capture_output=True, text=True, check=False)
     if done.returncode == -signal.SIGXCPU:
         raise TimeoutError(f"isl takes more than {seconds} seconds")
     if done.returncode:
@@ -97,7 +98,7 @@ def _main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
     points, known, validity, near = sys.stdin.read().split("\n")
     every = isl.UnionMap(validity, CONTEXT)
-    found = (
+    schedule = (
         isl.ScheduleConstraints.on_domain(isl.UnionSet(points, CONTEXT))
         .set_context(isl.Set(known, CONTEXT))
         .set_validity(every)
@@ -105,29 +106,27 @@ def _main() -> None:
         .set_proximity(isl.UnionMap(near, CONTEXT))
         .compute_schedule()
     )
-    print(found.to_str())
+    print(schedule.to_str())
 
 
 PRIME = "'"
-
-
 _PARAM = isl.dim_type.param
 
 
 def _latest(reads: isl.Map, bounds: Sequence[str]) -> isl.UnionMap:
-    """Only the last source of each sink, where it is near whatever the bounds: isl keeps two
+    """The last source of each sink, if its distance does not depend on the bounds: isl keeps two
     statements in one loop if one such pair is fewer than three steps apart."""
-    kept = isl.UnionMap("{ }", CONTEXT)
+    near = isl.UnionMap("{ }", CONTEXT)
     pieces: list[tuple[isl.Set, isl.MultiAff]] = []
     last = reads.reverse().lexmax_pw_multi_aff()
     last.foreach_piece(lambda where, value: pieces.append((where, value)))
     for where, value in pieces:
         affs = [value.get_at(k) for k in range(value.dim(isl.dim_type.out))]
-        spots = [(a, a.find_dim_by_name(isl.dim_type.param, n)) for a in affs for n in bounds]
-        if not any(k >= 0 and a.involves_dims(isl.dim_type.param, k, 1) for a, k in spots):
+        positions = [(a, a.find_dim_by_name(_PARAM, n)) for a in affs for n in bounds]
+        if not any(k >= 0 and a.involves_dims(_PARAM, k, 1) for a, k in positions):
             m = isl.Map.from_multi_aff(value).intersect_domain(where)
-            kept = kept.union(m.reverse().to_union_map())
-    return kept
+            near = near.union(m.reverse().to_union_map())
+    return near
 
 
 def _tree(node: isl.ScheduleNode, dims: Sequence[Sequence[str]]) -> Band | ScheduleSequence | None:
@@ -154,16 +153,16 @@ def _filtered(node: isl.ScheduleNode) -> frozenset[int]:
 
 def _times(level: isl.UnionPwAff, dims: Sequence[Sequence[str]]) -> dict[int, Time]:
     out: dict[int, Time] = {}
-    found = level.get_pw_aff_list()
-    for k in range(found.n_pw_aff()):
-        pieces = found.get_pw_aff(k).get_pieces()
+    times = level.get_pw_aff_list()
+    for k in range(times.n_pw_aff()):
+        pieces = times.get_pw_aff(k).get_pieces()
         if len(pieces) != 1:
             raise ValueError("a statement's time is a case distinction")
         ((_, aff),) = pieces
         if aff.dim(isl.dim_type.div):
             raise ValueError(f"a statement's time is no sum: {aff}")
         statement = int(aff.get_domain_space().get_tuple_name(isl.dim_type.set)[1:])
-        bounds = [str(aff.get_dim_name(isl.dim_type.param, j)) for j in range(aff.dim(_PARAM))]
+        bounds = [str(aff.get_dim_name(_PARAM, j)) for j in range(aff.dim(_PARAM))]
         factors = [
             (name, aff.get_coefficient_val(kind, j).to_python())
             for kind, names in ((isl.dim_type.in_, dims[statement]), (_PARAM, bounds))

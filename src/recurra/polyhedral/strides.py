@@ -1,4 +1,4 @@
-"""Points that lie a stride apart, where all reads of an array ask for no others along a dim."""
+"""Find the stride of the points that all reads of an array access along a dim."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Stride(NamedTuple):
     phase: int
 
     def first(self, least: int) -> int:
-        """The first of them that is no less than a point."""
+        """The first of the points from `least` on."""
         return least + (self.phase - least) % self.step
 
 
 def stride(reads: Sequence[tuple[Index, Domain]], sizes: Mapping[str, int]) -> Stride | None:
-    """The stride of all points that indices ask for; None: they may be side by side."""
+    """The stride of all points that indices read; None if the points may be adjacent."""
     steps = [e.step for e, _ in reads if isinstance(e, Slice)]
     step = gcd(*steps)
     if step < 2:

@@ -1,7 +1,7 @@
-"""Do two graphs have one answer? The oracle tells, and where they first differ.
+"""Compare two graphs by the oracle: their outputs on random inputs, and the first difference.
 
-Inputs are made up. Host calls are stood in for by smooth functions of their operands: nothing
-outside is touched, and what differs by rounding before them differs by rounding after them.
+Stubs replace host calls: smooth functions of their operands, so that nothing outside is touched,
+and operands that differ by rounding give results that differ by rounding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recurra.ops.sampled_rows import Samples
 from recurra.ops.source import Input
 from recurra.reference import interpreter
 
-MAX_EVALUATIONS = 50_000  # evaluations of an equation: a second or two
+MAX_EVALUATIONS = 50_000  # evaluations of equations: a second or two
 CLOSE = {"float64": 1e-9, "float32": 2e-4}  # others are compared exactly
 
 Array = np.ndarray
@@ -31,7 +31,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Difference:
-    """The first point at which an output is not what it was."""
+    """The first point at which an output differs."""
 
     output: str
     point: Mapping[str, int]
@@ -52,7 +52,7 @@ def evaluations(graph: Graph, sizes: Mapping[str, int]) -> int:
 
 
 def as_written(graph: Graph) -> tuple[Axes, ...]:
-    """The dims and axes of each output before any dim is an axis."""
+    """The dims and axes of each output before any dim becomes an axis."""
     nodes = [graph[o] for o in graph.outputs]
     return tuple((n.domain.dims, ("",) * len(n.type.shape)) for n in nodes)
 
@@ -65,15 +65,15 @@ def answers(
     inputs: Mapping[str, Array],
     seed: int = 3,
 ) -> list[Array]:
-    """Every output as [*order, *shape], whatever dims of it have become `axes`."""
+    """Evaluate every output as [*order, *shape], also if dims have become `axes`."""
     with np.errstate(all="ignore"):  # padding may hold 1/0
-        found = interpreter.run(stood_in(graph, sizes), sizes, inputs, seed=seed)
-    every = zip(graph.outputs, order, axes, strict=True)
-    return [restored(graph, dims, a)(found[o], np) for o, dims, a in every]
+        values = interpreter.run(with_stubs(graph, sizes), sizes, inputs, seed=seed)
+    outputs = zip(graph.outputs, order, axes, strict=True)
+    return [restored(graph, dims, a)(values[o], np) for o, dims, a in outputs]
 
 
-def made_up(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Array]:
-    """A value for every input of a graph as it was written."""
+def random_inputs(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Array]:
+    """Random values for the inputs of a graph as it was written."""
     out: dict[str, Array] = {}
     for n in graph.nodes.values():
         if isinstance(n.op, Input):
@@ -81,16 +81,15 @@ def made_up(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Array]:
             shape = (*(r.size(sizes) for r in n.domain), *n.type.sizes(sizes))
             rng = np.random.default_rng(list(n.name.encode()))
             x = rng.normal(size=shape) * 2
-            out[n.name] = (x if n.type.dtype[0] == "f" else x.round()).astype(
-                NUMPY_NAME[n.type.dtype]
-            )
+            x = x if n.type.dtype[0] == "f" else x.round()
+            out[n.name] = x.astype(NUMPY_NAME[n.type.dtype])
     return out
 
 
 def difference(
     graph: Graph, sizes: Mapping[str, int], before: Sequence[Array], after: Sequence[Array]
 ) -> Difference | None:
-    """The first point at which the outputs of `graph` differ, None where they agree."""
+    """The first point at which the outputs of `graph` differ; None if they agree."""
     for o, a, b in zip(graph.outputs, before, after, strict=True):
         node = graph[o]
         if a.shape != b.shape:
@@ -108,16 +107,14 @@ def _equal(left: Array, right: Array) -> Array:
     close = CLOSE.get(left.dtype.name)
     if close is None:
         return left == right
-    finite = np.abs(left[np.isfinite(left)])
-    return np.isclose(
-        right, left, rtol=close, atol=close * finite.max(initial=1e-3), equal_nan=True
-    )
+    largest = np.abs(left[np.isfinite(left)]).max(initial=1e-3)
+    return np.isclose(right, left, rtol=close, atol=close * largest, equal_nan=True)
 
 
-def stood_in(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """Return the graph with stand-ins for the functions that it calls on the host."""
+def with_stubs(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """Return the graph with stubs for the functions that it calls on the host."""
     nodes = {
-        name: replace(n, op=replace(n.op, fn=HostFunction(n.op.fn.key, _stand_in(n, n.op, sizes))))
+        name: replace(n, op=replace(n.op, fn=HostFunction(n.op.fn.key, _stub(n, n.op, sizes))))
         if isinstance(n.op, Call) and not isinstance(n.op, Samples)
         else n
         for name, n in graph.nodes.items()
@@ -125,14 +122,14 @@ def stood_in(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return replace(graph, nodes=nodes)
 
 
-def _stand_in(node: Node, op: Call, sizes: Mapping[str, int]) -> Callable[..., tuple[Array, ...]]:
-    """The stub treats every row alike, whichever rows are in the batch."""
+def _stub(node: Node, op: Call, sizes: Mapping[str, int]) -> Callable[..., tuple[Array, ...]]:
+    """A stub of a host function, which treats every row alike, whichever rows are in the batch."""
     types = [Type(dtype, shape) for dtype, shape in op.results]
-    seen = [a for k, a in enumerate(node.args) if k not in op.unseen]
-    rows = [bool(op.batch_dims) and any(isinstance(e, Slice) for e in a.index) for a in seen]
+    operands = [a for k, a in enumerate(node.args) if k not in op.unseen]
+    rows = [bool(op.batch_dims) and any(isinstance(e, Slice) for e in a.index) for a in operands]
 
-    def call(*given: Array) -> tuple[Array, ...]:
-        group, xs = given[: len(op.group)], given[len(op.group) :]
+    def call(*args: Array) -> tuple[Array, ...]:
+        group, xs = args[: len(op.group)], args[len(op.group) :]
         total: Any = 0.0
         for x, of_rows in zip(map(np.asarray, xs), rows, strict=True):
             if is_floating(x.dtype):
@@ -144,7 +141,7 @@ def _stand_in(node: Node, op: Call, sizes: Mapping[str, int]) -> Callable[..., t
 
 
 def _wave(index: int, total: Array, type_: Type, sizes: Mapping[str, int], group: int) -> Array:
-    """Numbers of order one that depend on what a call is given; flags and counts do not."""
+    """Numbers of order one that depend on the operands of a call; flags and counts do not."""
     shape = type_.sizes(sizes)
     ramp = np.arange(prod(shape)).reshape(shape) + group * prod(shape)
     total = np.reshape(total, np.shape(total) + (1,) * (len(shape) - np.ndim(total)))

@@ -1,4 +1,4 @@
-"""The oracle: evaluates a graph point by point, by memoized recursion, with numpy.
+"""The oracle: evaluate a graph point by point, by memoized recursion, with NumPy.
 
 Slow on purpose. Every pass, schedule, plan and backend is checked against it.
 """
@@ -29,7 +29,6 @@ Show = Callable[[str, tuple[int, ...], Any], None]
 
 
 def _waits_for_itself(graph: Graph, name: str, point: tuple[int, ...]) -> ScheduleError:
-    """A point whose value is asked for while it is computed."""
     node = graph[name]
     return ScheduleError(
         f"a point of {called(graph, name)} waits for itself",
@@ -46,7 +45,7 @@ def points(graph: Graph, name: str, env: Env) -> Iterable[tuple[int, ...]]:
 
 
 class Oracle:
-    """Values of a graph at points, each computed once, on demand, and then given to `show`."""
+    """An evaluator of a graph at points: each is computed once, on demand, and passed to `show`."""
 
     def __init__(
         self,
@@ -59,16 +58,16 @@ class Oracle:
         self.graph, self.inputs, self.show = graph, inputs, show
         self.env: dict[str, Any] = {**bounds, SEED: seed}
         self.memo: dict[tuple[str, tuple[int, ...]], Any] = {}
-        self.asked: set[tuple[str, tuple[int, ...]]] = set()  # and not computed yet
+        self.pending: set[tuple[str, tuple[int, ...]]] = set()
 
     def value(self, name: str, point: tuple[int, ...]) -> Any:
         key = (name, point)
-        if key in self.asked:
+        if key in self.pending:
             raise _waits_for_itself(self.graph, name, point)
         if key not in self.memo:
-            self.asked.add(key)
+            self.pending.add(key)
             self.memo[key] = self.compute(name, point)
-            self.asked.remove(key)
+            self.pending.remove(key)
             if self.show is not None:
                 self.show(name, point, self.memo[key])
         return self.memo[key]
@@ -82,7 +81,7 @@ class Oracle:
         return self.apply(node, point, env)
 
     def apply(self, node: Node | Statement, point: tuple[int, ...], env: Env) -> Any:
-        """The value of the right side at a point of the domain, which `env` holds too."""
+        """The value of the right side at a point of the domain, which is in `env` too."""
         match node.op:
             case Input() as op:
                 given = op.given(node, self.env, self.inputs)
@@ -93,7 +92,7 @@ class Oracle:
                 return self.read(node.args[merge.arm(env)], env)
             case op:
                 out = op.run(np, env, *(self.read(a, env) for a in node.args))
-                if isinstance(node.op, Call):  # whose function may use its arrays again
+                if isinstance(node.op, Call):  # its function may reuse its arrays
                     return tuple(map(np.array, out))
                 return np.asarray(out)
 
@@ -106,8 +105,8 @@ class Oracle:
         e = ref.index[index]
         if not isinstance(e, Slice):
             return self._stack(ref, env, (*point, evaluate(e, env)), index + 1)
-        spots = range(evaluate(e.lo, env), evaluate(e.hi, env), e.step)
-        rows = [self._stack(ref, env, (*point, p), index + 1) for p in spots]
+        places = range(evaluate(e.lo, env), evaluate(e.hi, env), e.step)
+        rows = [self._stack(ref, env, (*point, p), index + 1) for p in places]
         size = len(rows) if e.pad is None else evaluate(e.pad, env)
         if size != len(rows) or not rows:
             shape, dtype = self._row(ref, env, index + 1)
@@ -116,12 +115,9 @@ class Oracle:
         return np.stack(rows)
 
     def _row(self, ref: Ref, env: Env, index: int) -> tuple[tuple[int, ...], str]:
-        """Shape and type of one row of a slice, also when the slice is empty."""
-        kept = Ref(
-            ref.name,
-            (*(0 if isinstance(e, Slice) else e for e in ref.index[:index]), *ref.index[index:]),
-        )
-        type_ = self.graph.read_type(kept)
+        """Shape and type of one row of a slice, also of an empty one."""
+        first = (0 if isinstance(e, Slice) else e for e in ref.index[:index])
+        type_ = self.graph.read_type(Ref(ref.name, (*first, *ref.index[index:])))
         return tuple(evaluate(s, env) for s in type_.shape), NUMPY_NAME[type_.dtype]
 
 
@@ -133,10 +129,10 @@ def run(
     seed: int = 0,
     show: Show | None = None,
 ) -> dict[str, Array]:
-    """Every output, stacked over its domain: [*domain, *shape]; no effect is dropped."""
+    """Evaluate every output, stacked over its domain as [*domain, *shape], and every effect."""
     oracle = Oracle(graph, bounds, inputs or {}, seed, show)
     with _deep_recursion(), np.errstate(all="ignore"):  # integers wrap around, 1 / 0 is inf
-        found = {
+        outputs = {
             o: collect(graph, o, oracle.env, lambda p, o=o: oracle.value(o, p))
             for o in graph.outputs
         }
@@ -147,22 +143,22 @@ def run(
                 env = {**oracle.env, **dict(zip(n.domain.dims, point, strict=True))}
                 if evaluate(taken.get(n.name, TRUE), env):
                     oracle.value(n.name, point)
-    return found
+    return outputs
 
 
 @contextmanager
 def _deep_recursion() -> Generator[None]:
-    """A point may depend on all points before it."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, 100_000))
+    """Raise the recursion limit: a point may depend on all points before it."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 100_000))
     try:
         yield
     finally:
-        sys.setrecursionlimit(before)
+        sys.setrecursionlimit(limit)
 
 
 def collect(graph: Graph, name: str, env: Env, at: Callable[[tuple[int, ...]], Any]) -> Array:
-    """One array over the whole domain of a node."""
+    """Stack the values at all points of a node's domain."""
     domain = graph[name].domain
     rows = [at(p) for p in points(graph, name, env)]
     lead = tuple(r.size(env) for r in domain)

@@ -1,4 +1,4 @@
-"""An actor and a critic, each a network of its own."""
+"""A module of an actor and a critic, which are separate networks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class ActorCritic(Module):
     """pi, v = net(o): a distribution over the actions of an environment, and a value [].
 
     Layers of `hidden` tanh, orthogonal weights: √2 inside, 0.01 for the policy, 1 for the value.
-    What is observed is seen as one vector. Raises RecurraError for actions that no distribution of
-    ours gives.
+    The observation is flattened to one vector. Raises RecurraError for an action space without
+    a distribution.
     """
 
     def __init__(self, env: object, hidden: Sequence[int], domain: Steps):

@@ -10,7 +10,7 @@ from typing import Any
 from recurra.errors import RecurraError, here
 from recurra.ir.types import SHORT_NAME, Type
 from recurra.rl.space import AnySpace, CompositeSpace, Space
-from recurra.rl.traceable import StatefulEnv
+from recurra.rl.traceable_env import StatefulEnv
 
 KEY_BITS = 8388608.0  # 2**23: a uniform f32 draw is a multiple of its inverse
 
@@ -23,8 +23,8 @@ def key(draw: Any) -> object:
 def gymnax(env: Any, params: object, episodes: str) -> StatefulEnv:
     """reset_env(key, params) -> o, state;  step_env(key, state, a, params) -> o, state, r, d, info
 
-    A `step` of six results (gymnax 1) tells truncation by `is_truncated(state, params)`; one of
-    five (gymnax 0.0) ends an episode at its time limit without saying so: that terminates.
+    With six results of `step` (gymnax 1), `is_truncated(state, params)` tells truncation; with five
+    (gymnax 0.0), a time limit terminates the episode like a terminal state.
     """
     _require(env, "gymnax", ("reset_env", "step_env", "step", "action_space"))
     params = env.default_params if params is None else params
@@ -50,21 +50,21 @@ def _results_of_step(env: Any, params: object) -> int:
         action = env.action_space(params).sample(key(draw))
         return tuple(env.step(key(draw), state, action, params))
 
-    found = len(result_tree(both, [Type("f32", (2,))]))
-    if found not in (5, 6):
+    count = len(result_tree(both, [Type("f32", (2,))]))
+    if count not in (5, 6):
         raise RecurraError(
             f"{type(env).__name__} is no environment of gymnax",
-            facts=f"its step gives {found} results, not 5 (gymnax 0.0) or 6 (gymnax 1)",
+            facts=f"its step gives {count} results, not 5 (gymnax 0.0) or 6 (gymnax 1)",
             loc=here(),
         )
-    return found
+    return count
 
 
 def brax(env: Any, episodes: str) -> StatefulEnv:
     """reset(key) -> State, step(State, a) -> State, with obs, reward, done and info.
 
-    Truncation is told by brax's EpisodeWrapper. An environment that resets by itself hides the last
-    observation of an episode, one that is mapped over rows has rows of its own: both are refused.
+    Brax's EpisodeWrapper tells truncation. An environment that resets by itself hides the last
+    observation of an episode, and one with VmapWrapper has rows of its own: both are refused.
     """
     _require(env, "brax", ("reset", "step", "action_size"))
     layer = env

@@ -5,7 +5,7 @@ episodes="absorbing"   from the step that ends an episode, `done` stays true, th
 episodes="autoreset"   o' is then the first observation of the next episode, and an iteration
                        begins where the last one ended
 
-    host.HostEnv      a Gymnasium environment, called once per step for a whole batch
+    make              a Gymnasium environment, called once per step for a whole batch
     traceable         one written in jax.numpy, which becomes part of the compiled program
 """
 
@@ -19,7 +19,7 @@ from recurra.analysis.argument_checks import expecting
 from recurra.frontend.context import jax_fn
 from recurra.ir.types import Type
 from recurra.rl.space import Space
-from recurra.rl.traceable import StatefulEnv, TraceableEnv
+from recurra.rl.traceable_env import StatefulEnv, TraceableEnv
 from recurra.rl.transitions import Env, Stepped, Transition, require_known
 from recurra.support.optional_packages import needed_by
 
@@ -42,15 +42,15 @@ def make(id: str, episodes: str = "absorbing", **kwargs: object) -> Env:
 
 
 def from_envpool(id: str, episodes: str = "absorbing", **kwargs: object) -> Env:
-    """An environment of EnvPool, where that can be imported; `kwargs` are those of envpool.make."""
+    """An environment of EnvPool, if that is installed; `kwargs` are those of envpool.make."""
     return _on_the_host("PoolSpec", id, kwargs, episodes)
 
 
 def _on_the_host(spec: str, id: str, kwargs: dict[str, object], episodes: str) -> Env:
     require_known(episodes)
     with needed_by("an environment of Gymnasium's or EnvPool's"):
-        from recurra.rl import host, vector
-    return host.HostEnv(getattr(vector, spec)(id, kwargs, episodes))
+        from recurra.rl import host_env, vector_env
+    return host_env.HostEnv(getattr(vector_env, spec)(id, kwargs, episodes))
 
 
 @partial(expecting, name="rc.rl.env.traceable", hint="name both: observation=rc.f32[4], actions=2")
@@ -75,10 +75,11 @@ def traceable(
         step: f(state, action) gives (state, done), with `reward` for every step, or
             (state, reward, done).
         observation: the type of a state, f32[n].
-        actions: how many actions there are, numbers from 0 on; or the type of one, rc.f32[2].
-        draws: how many numbers `reset` is given; as many as the state has, by default.
+        actions: the number of actions, which are numbers from 0 on; or their type, rc.f32[2].
+        draws: the number of uniform draws that `reset` gets; by default the length of the state.
         episodes: see the module.
-        via: rc.jax_fn takes the functions whole, rc.import_jax as equations, on every backend.
+        via: rc.jax_fn calls the functions, rc.import_jax converts them to equations, on every
+            backend.
     """
     require_known(episodes)
     space = Space(actions) if isinstance(actions, Type) else Space(Type("i32"), actions)
@@ -101,7 +102,7 @@ def traceable(
 
 
 def from_gymnax(env: object, params: object = None, episodes: str = "absorbing") -> Env:
-    """An environment of gymnax, part of the compiled program; `params`: its default ones."""
+    """An environment of gymnax, part of the compiled program; `params` are by default its own."""
     require_known(episodes)
     from recurra.rl import adapters
 

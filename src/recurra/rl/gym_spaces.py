@@ -1,7 +1,7 @@
-"""Gymnasium spaces as tensors, and their batched values as arrays [B, ..], one per tensor.
+"""Convert Gymnasium spaces to tensors, and batched values to arrays [B, ..], one per tensor.
 
 Box             its shape and type; f64 becomes f32, small integers i32, u8 stays u8
-Discrete(n)     shown one-hot, f32[n]; taken as i32[] in 0..n-1
+Discrete(n)     observed one-hot, f32[n]; actions are i32[] in 0..n-1
 MultiDiscrete   i32 of its shape, counted from 0        MultiBinary     bool of its shape
 Tuple, Dict     a Tree of these
 """
@@ -20,12 +20,12 @@ from numpy.typing import ArrayLike
 
 from recurra.errors import RecurraError, here
 from recurra.ir.types import Type
-from recurra.ir.value_conversion import fitted
-from recurra.rl.acting import PartTold
+from recurra.ir.values import fitted
+from recurra.rl.acting import SpacePartJson
 from recurra.rl.space import AnySpace, CompositeSpace, Space, leaves
 
 Array = np.ndarray
-Way = tuple[str | int, ...]  # to an array of a space: names and positions
+KeyPath = tuple[str | int, ...]  # to an array of a space: names and positions
 BOX = {"float64": "f32", "float32": "f32", "float16": "f16", "bool": "bool", "uint8": "u8"} | {
     **dict.fromkeys(("int8", "int16", "int32", "int64", "uint16"), "i32"),
     "uint32": "u32",
@@ -35,43 +35,43 @@ OddPart = tuple[str, tuple[int, ...], gymnasium.Space]  # where it is, its shape
 
 
 def odd_part(space: gymnasium.Space, observation: Any, where: str = "") -> OddPart | None:
-    """The first part of an observation whose numbers have another shape than its space; or None."""
+    """The first part of an observation whose shape is not its space's; None if there is none."""
     if isinstance(space, (Dict, Tuple)):
         parts = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
-        found = (odd_part(s, observation[k], f"{where}[{k!r}]") for k, s in parts)
-        return next((x for x in found if x is not None), None)
+        odd = (odd_part(s, observation[k], f"{where}[{k!r}]") for k, s in parts)
+        return next((x for x in odd if x is not None), None)
     array = np.asarray(observation)
-    fits = array.shape in (space.shape, ()) or array.dtype.kind not in "biuf"  # a number: no array
+    fits = array.shape in (space.shape, ()) or array.dtype.kind not in "biuf"  # a single number
     return None if fits else (where, array.shape, space)
 
 
 @dataclass(frozen=True)
 class SpacePart:
-    """One array of a space: the way to it, its own space, and its type in the program."""
+    """One array of a space: its key path, its own space, and its type in the program."""
 
-    path: Way
+    path: KeyPath
     space: gymnasium.Space
     type: Type
 
     @cached_property
     def start(self) -> ArrayLike:
-        """The number from which the environment counts, where the program counts from 0."""
+        """The first value in the environment, which is 0 in the program."""
         return self.space.start if isinstance(self.space, (Discrete, MultiDiscrete)) else 0
 
     @cached_property
     def starts(self) -> bool:
-        """Does it count from elsewhere?"""
+        """Tell whether the first value is not 0."""
         return bool(np.any(self.start))
 
     @cached_property
     def counts(self) -> ArrayLike | None:
-        """The number of values of each element, if they are counted."""
+        """The number of values of each element of a discrete space."""
         if isinstance(self.space, Discrete):
             return self.space.n
         return self.space.nvec if isinstance(self.space, MultiDiscrete) else None
 
     def _expect_counted(self, raw: Array, counts: ArrayLike) -> None:
-        """Raises RecurraError for a value, counted from 0, that the space does not have."""
+        """Raise RecurraError for a value, counted from 0, that is outside the space."""
         wrong = (raw < 0) | (raw >= counts)
         if wrong.any():
             at = tuple(int(k) for k in np.argwhere(wrong)[0])
@@ -89,7 +89,7 @@ class SpacePart:
         return f"an observation of {self.space}"
 
     def show(self, raw: Array) -> Array:
-        """Values of the environment as the program sees them."""
+        """Convert values of the environment to the program's."""
         counts = self.counts
         if counts is not None:
             if self.starts:
@@ -101,13 +101,13 @@ class SpacePart:
         return fitted(raw, self.type.dtype, self.observation_name, hint=hint)
 
     def give(self, action: Array) -> Array:
-        """Values of the program as the environment takes them."""
+        """Convert values of the program to the environment's."""
         action = action.astype(self.space.dtype)
         return action + self.start if self.starts else action
 
     @property
-    def told(self) -> PartTold:
-        """The space as the environment has it, for JSON: type, first value, number of classes."""
+    def json(self) -> SpacePartJson:
+        """The environment's space for JSON: type, first value, number of classes."""
         classes = int(self.space.n) if isinstance(self.space, Discrete) else None
         start = np.asarray(self.start).tolist()
         dtype = np.dtype(self.space.dtype).name
@@ -115,12 +115,12 @@ class SpacePart:
 
 
 class Values:
-    """The values of a space, many rows at a time: nested as Gymnasium has them, or a flat list."""
+    """Conversions of a space's batched values between Gymnasium's nesting and a flat list."""
 
     def __init__(self, space: gymnasium.Space, types: AnySpace):
         self.space, self.types = space, types
-        found = zip(ways(space), leaves(types), strict=True)
-        self.parts = [SpacePart(path, reach(space, path), s.type) for path, (_, s) in found]
+        pairs = zip(key_paths(space), leaves(types), strict=True)
+        self.parts = [SpacePart(path, reach(space, path), s.type) for path, (_, s) in pairs]
         self.is_array = [p.path for p in self.parts] == [()]  # no tuple or dict
 
     def arrays(self, nested: object) -> list[Array]:
@@ -139,15 +139,15 @@ class Values:
         return [p.show(x) for p, x in zip(self.parts, arrays, strict=True)]
 
     def nested(self, arrays: Sequence[Array]) -> object:
-        """Make the environment's value of the program's arrays."""
-        if self.is_array:  # its class is not asked for with every step
+        """Convert the program's arrays to a value of the environment."""
+        if self.is_array:  # the common case: no walk of the space in every step
             return self.parts[0].give(arrays[0])
-        given = iter([p.give(x) for p, x in zip(self.parts, arrays, strict=True)])
-        return build(self.space, lambda _: next(given))
+        values = iter([p.give(x) for p, x in zip(self.parts, arrays, strict=True)])
+        return build(self.space, lambda _: next(values))
 
 
 def spaces(spec: object, kind: str, space: gymnasium.Space) -> AnySpace:
-    """The tensors of an observation or action space; raises what to do where there are none."""
+    """Convert an observation or action space; raises RecurraError if it is not supported."""
     match space:
         case Box() if space.dtype.name in BOX:  # pyright: ignore[reportOptionalMemberAccess]
             return Space(Type(BOX[space.dtype.name], tuple(space.shape)))  # pyright: ignore
@@ -178,25 +178,25 @@ SUPPORTED = (
 )
 
 
-def ways(space: gymnasium.Space) -> list[Way]:
-    """The way to every array of a space: names and positions."""
+def key_paths(space: gymnasium.Space) -> list[KeyPath]:
+    """The key path of every array of a space."""
     match space:
         case Tuple():
-            return [(k, *w) for k, s in enumerate(space.spaces) for w in ways(s)]
+            return [(k, *w) for k, s in enumerate(space.spaces) for w in key_paths(s)]
         case Dict():
-            return [(k, *w) for k, s in space.spaces.items() for w in ways(s)]
+            return [(k, *w) for k, s in space.spaces.items() for w in key_paths(s)]
         case _:
             return [()]
 
 
-def reach(nested: Any, path: Way) -> Any:
+def reach(nested: Any, path: KeyPath) -> Any:
     for k in path:
         nested = nested[k]
     return nested
 
 
 def build(space: gymnasium.Space, leaf: Callable[[gymnasium.Space], object]) -> object:
-    """A value of a space, from the values of what it is made of, in the order of `ways`."""
+    """Build a value of a space from the values of its parts, in the order of `key_paths`."""
     match space:
         case Tuple():
             return tuple(build(s, leaf) for s in space.spaces)

@@ -1,10 +1,10 @@
-"""A policy by itself: what a run has learned, for acting in plain NumPy.
+"""Saved policies: load the policy of a run, and act in plain NumPy.
 
     policy = rc.rl.load("runs/x")
     action = policy.act(observation)
 
-Who acts is a graph of one step (`acting.py`), beside its parameters in the run's folder. For a
-number of rows it becomes one Python function that calls NumPy:
+A policy is a graph of one step (`acting.py`), with its parameters in the run's folder. For each
+number of rows it is compiled to one Python function that calls NumPy:
 
     def act(o, h_1):
         einsum = o.dot(W1)
@@ -38,7 +38,7 @@ from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ir.user_objects import ArrayResource
 from recurra.ops.source import Input
 from recurra.report.runs import POLICY
-from recurra.rl.acting import FIRST, FORMAT, ROW, PartTold, PolicyTold
+from recurra.rl.acting import FIRST, FORMAT, ROW, PolicyJson, SpacePartJson
 from recurra.support import json_text, safetensors_file
 from recurra.support.source_text import tuple_of
 from recurra.transforms.vectorize.vectorize import vectorize, with_axis
@@ -46,17 +46,17 @@ from recurra.transforms.vectorize.vectorize import vectorize, with_axis
 Array = np.ndarray
 (ROWS,) = ROW.ranges
 DRAWN_FROM = "what an action is drawn from"
-FEW = {ROWS.dim.upper(): 2, str(ROWS.hi): 2}  # any number will do where none is left in the code
+ANY_SIZES = {ROWS.dim.upper(): 2, str(ROWS.hi): 2}  # no size is left in the generated code
 
 
 def load(path: str | Path, seed: int = 0) -> SavedPolicy:
-    """The policy of a run, by its folder, as it was when it was saved last; `seed` is of its draws.
+    """Load the last saved policy of a run, by its folder; `seed` is the seed of its draws.
 
-    It is saved with every checkpoint, and when the run ends. Raises RecurraError where there is
-    none, or the program acts in a way that cannot be cut out of it.
+    Policies are saved with every checkpoint, and when the run ends. Raises RecurraError if there is
+    none, or if acting could not be cut out of the program.
     """
     try:
-        given = Path(path)
+        folder = Path(path)
     except TypeError:
         raise RecurraError(
             f"{path!r} is no folder of a run",
@@ -65,7 +65,7 @@ def load(path: str | Path, seed: int = 0) -> SavedPolicy:
             loc=here(),
         ) from None
     expect_seed(seed)
-    file = given / POLICY if given.is_dir() else given
+    file = folder / POLICY if folder.is_dir() else folder
     if not file.exists():
         raise RecurraError(
             f"there is no policy at {path}",
@@ -90,17 +90,17 @@ def load(path: str | Path, seed: int = 0) -> SavedPolicy:
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of a space: the way to it, its first value, and how many classes it counts."""
+    """One array of a space: its key path, its first value, and its number of classes."""
 
     path: tuple[str | int, ...]
     dtype: str
     start: Any
     classes: int | None
-    shape: tuple[int, ...]  # of one row, as the environment has it
-    wanted: str  # its type in the program
+    shape: tuple[int, ...]  # of one row, in the environment
+    program_dtype: str
 
     def show(self, raw: Any) -> Array:
-        """An observation as the program sees it."""
+        """Convert an observation to the program's."""
         for key in self.path:
             try:
                 raw = raw[key]
@@ -119,25 +119,25 @@ class Leaf:
         raw = numbers_of(raw)
         if self.start != 0:
             raw = raw - np.asarray(self.start)
-        seen = np.asarray(raw, self.wanted)
-        if seen.dtype.kind == "f":
-            flat = seen if seen.ndim == 1 else seen.ravel()
-            if (length := flat.dot(flat)) != length:  # squares are NaN together if one is
-                raise _not_a_number(seen, self.called)
-        return seen
+        array = np.asarray(raw, self.program_dtype)
+        if array.dtype.kind == "f":
+            flat = array if array.ndim == 1 else array.ravel()
+            if (length := flat.dot(flat)) != length:  # the sum of squares is NaN if one is
+                raise _not_a_number(array, self.called)
+        return array
 
     @property
     def called(self) -> str:
-        """The name of that part of an observation."""
+        """The name of this part of an observation."""
         return "the observation" + "".join(f"[{k!r}]" for k in self.path)
 
     def index(self, raw: Any, classes: int) -> Array:
-        """The number of a class, from 0 on; raises RecurraError where it is none."""
-        given, _ = _as_array(raw)
-        if given.dtype.kind in "iu":
-            found = given - self.start
-            if not ((found < 0) | (found >= classes)).any():
-                return found
+        """The index of a class, from 0 on; raises RecurraError for other values."""
+        array, _ = _as_array(raw)
+        if array.dtype.kind in "iu":
+            index = array - self.start
+            if not ((index < 0) | (index >= classes)).any():
+                return index
         raise RecurraError(
             f"{raw!r} is no observation of this policy",
             facts=f"it is a whole number from {self.start} to {self.start + classes - 1}, as the "
@@ -150,13 +150,13 @@ class Leaf:
 
 
 def numbers_of(raw: Any) -> Array:
-    """A part of an observation as an array; raises RecurraError if that has not only numbers."""
-    given, why = _as_array(raw)
-    kind = given.dtype.kind
-    if kind in "fiub" or (kind == "O" and all(isinstance(x, Real) for x in given.flat)):
-        return given
-    if kind == "V" and given.dtype.names is None:  # bfloat16, of which NumPy has no kind
-        return given
+    """A part of an observation as an array; raises RecurraError if it has other than numbers."""
+    array, why = _as_array(raw)
+    kind = array.dtype.kind
+    if kind in "fiub" or (kind == "O" and all(isinstance(x, Real) for x in array.flat)):
+        return array
+    if kind == "V" and array.dtype.names is None:  # bfloat16, for which NumPy has no kind
+        return array
     raise RecurraError(
         f"an observation is {' '.join(reprlib.repr(raw).split())}, and has not only numbers",
         facts=why or "None, texts and complex numbers are none",
@@ -166,7 +166,7 @@ def numbers_of(raw: Any) -> Array:
 
 
 def _as_array(raw: Any) -> tuple[Array, str]:
-    """An array, of texts if there is none, and why; PyTorch's lose their history."""
+    """Convert to an array, detaching PyTorch's; an empty array of text, and why, if impossible."""
     try:
         return np.asarray(raw.detach() if hasattr(raw, "detach") else raw), ""
     except (TypeError, ValueError) as error:  # such as rows of several lengths
@@ -174,78 +174,78 @@ def _as_array(raw: Any) -> tuple[Array, str]:
 
 
 class SavedPolicy:
-    """Acts as the program did when it was saved; see the module.
+    """A policy that acts as the program did when it was saved; see the module.
 
-    What a step hands on to the next, such as the state of an LSTM, is carried from call to call,
-    for every row of a batch, until `reset()`.
+    State from step to step, such as that of an LSTM, is kept from call to call, for every row of
+    a batch, until `reset()`.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], told: PolicyTold, seed: int = 0) -> None:
-        keys = told["constants"]
-        held = [ArrayResource(key, arrays[f"constant/{key}"]) for key in keys]
-        self.graph = parse(told["graph"], held)
-        self.env = told["env"]
+    def __init__(self, arrays: Mapping[str, Array], data: PolicyJson, seed: int = 0) -> None:
+        constants = [ArrayResource(key, arrays[f"constant/{key}"]) for key in data["constants"]]
+        self.graph = parse(data["graph"], constants)
+        self.env = data["env"]
         self.values = {k: x for k, x in arrays.items() if k in self.graph.nodes}
-        self.actions = told["actions"]
-        self.links = told["state"]  # input → what it is in the next step
-        self.draws = told["draws"]
+        self.actions = data["actions"]
+        self.links = data["state"]  # input → its value in the next step
+        self.draws = data["draws"]
         self.random = np.random.default_rng(seed)
-        names = sorted(told["seen"], key=lambda n: told["seen"][n])
-        self.seen = {n: self._leaf(told["spaces"]["seen"][told["seen"][n]], n) for n in names}
-        self.taken = [
-            self._leaf(x, n) for x, n in zip(told["spaces"]["taken"], self.actions, strict=True)
+        observed, spaces = data["seen"], data["spaces"]
+        names = sorted(observed, key=lambda n: observed[n])
+        self.inputs = {n: self._leaf(spaces["seen"][observed[n]], n) for n in names}
+        self.outputs = [
+            self._leaf(x, n) for x, n in zip(spaces["taken"], self.actions, strict=True)
         ]
         self.state: list[Array] | None = None
         self.rows: int | None = None
         self.begins = FIRST in self.graph.nodes
         self.functions: dict[tuple[int | None, bool], Callable[..., tuple[Array, ...]]] = {}
 
-    def _leaf(self, x: PartTold, name: str) -> Leaf:
-        shape, wanted = self._like(name)
+    def _leaf(self, x: SpacePartJson, name: str) -> Leaf:
+        shape, dtype = self._like(name)
         shape = () if x["classes"] is not None else shape
-        path = tuple(x["path"])
-        return Leaf(path, x["dtype"], x["start"], x["classes"], shape, wanted)
+        return Leaf(tuple(x["path"]), x["dtype"], x["start"], x["classes"], shape, dtype)
 
     def _like(self, name: str) -> tuple[tuple[int, ...], str]:
-        """Shape and type of an equation in one row."""
+        """The shape and type of an equation in one row."""
         type_ = self.graph[name].type
         assert isinstance(type_, Type)
         return type_.sizes({}), NUMPY_NAME[type_.dtype]
 
     @property
     def is_recurrent(self) -> bool:
-        """Does a step read what earlier steps have left?"""
+        """Tell whether a step reads state of earlier steps."""
         return bool(self.links)
 
     def reset(self) -> None:
-        """Forget what earlier steps have left: the next call begins an episode in every row."""
+        """Forget the state of earlier steps: the next call begins an episode in every row."""
         self.state = None
 
     @np.errstate(all="ignore")  # 1 / 0 is inf, as in a program
     def act(self, obs: object, *, greedy: bool = False, begins: ArrayLike | None = None) -> Any:
         """The action for an observation, or for a batch of them along a first axis.
 
-        It is drawn, or with `greedy` what is most likely. `begins` tells of each row of a recurrent
-        policy that it begins an episode with this observation.
+        It is drawn or, if `greedy`, the most likely one. `begins` says for each row of a recurrent
+        policy whether it begins an episode with this observation.
         """
-        given = [leaf.show(obs) for leaf in self.seen.values()]
-        rows = self._rows(given)
+        arrays = [leaf.show(obs) for leaf in self.inputs.values()]
+        rows = self._rows(arrays)
         act = self.functions.get((rows, greedy))
         if act is None:
             act = self.functions[rows, greedy] = self._compiled(rows, greedy)
         if self.begins or self.links:
-            made = act(*given, *self._past(rows, begins))
-            self.state = list(made[len(self.actions) :])
+            results = act(*arrays, *self._past(rows, begins))
+            self.state = list(results[len(self.actions) :])
         else:
-            made = act(*given)
+            results = act(*arrays)
         if self.is_plain:
-            return made[0]
-        return self._nested(made[: len(self.actions)])
+            return results[0]
+        paths = [leaf.path for leaf in self.outputs]
+        return nested(list(zip(paths, results[: len(self.actions)], strict=True)))
 
-    def _rows(self, given: Sequence[Array]) -> int | None:
-        """The number of rows in the arrays of an observation; None: it is a single one."""
-        found: set[int | None] = set()
-        for x, leaf in zip(given, self.seen.values(), strict=True):
+    def _rows(self, arrays: Sequence[Array]) -> int | None:
+        """The number of rows in the arrays of an observation; None for a single one."""
+        counts: set[int | None] = set()
+        for x, leaf in zip(arrays, self.inputs.values(), strict=True):
             shape = leaf.shape if leaf.classes is None else (leaf.classes,)
             lead = x.ndim - len(shape)
             if lead not in (0, 1) or x.shape[lead:] != shape:
@@ -255,18 +255,18 @@ class SavedPolicy:
                     hint="give it as the environment does: policy.act(observation)",
                     loc=here(),
                 )
-            found.add(x.shape[0] if lead else None)
-        (rows, *others) = found or {None}
+            counts.add(x.shape[0] if lead else None)
+        (rows, *others) = counts or {None}
         if others:
             raise RecurraError(
                 "the parts of an observation differ in their rows",
-                facts=f"they have {', '.join(str(n) for n in found)}",
+                facts=f"they have {', '.join(str(n) for n in counts)}",
                 hint="give a batch in all of them, or in none",
                 loc=here(),
             )
         return rows
 
-    # ---- what goes on from step to step
+    # ---- state
 
     def _past(self, rows: int | None, begins: ArrayLike | None) -> list[Array]:
         lead = () if rows is None else (rows,)
@@ -295,49 +295,46 @@ class SavedPolicy:
     def source(
         self, rows: int | None = None, greedy: bool = False
     ) -> tuple[str, dict[str, object]]:
-        """The function for so many rows (None: a single observation), and what it calls by name."""
+        """The function for a number of rows (None: a single observation), and its global names."""
         graph, lead = self.graph, () if rows is None else (rows,)
         if rows is not None:
             graph = self._batched()
         w = Writer()
         xp, env = Dots(w), {str(ROWS.hi): rows or 1}
-        made: dict[str, Any] = {}
-        takes: list[str] = []
+        values: dict[str, Any] = {}
+        params: list[str] = []
         begins = [FIRST] if self.begins else []
-        for name in (*self.seen, *begins, *self.links):
+        for name in (*self.inputs, *begins, *self.links):
             shape, dtype = self._like(name)
-            takes.append(w.named(name))
-            made[name] = StandIn(w, takes[-1], blank((*lead, *shape), dtype))
-        inputs = {x.name for x in made.values()}
+            params.append(w.named(name))
+            values[name] = StandIn(w, params[-1], blank((*lead, *shape), dtype))
+        inputs = {x.name for x in values.values()}
         for n in topological([*graph.nodes.values()], lambda n: self._before(graph, n)):
-            if n.name in made:
+            if n.name in values:
                 continue
-            args = [made[a.name] for a in n.args]
+            args = [values[a.name] for a in n.args]
             if n.name in self.values:
                 x = self.values[n.name]
-                made[n.name] = StandIn(w, w.bound(x, w.named(n.name)), x)
+                values[n.name] = StandIn(w, w.bound(x, w.named(n.name)), x)
             elif n.name in self.draws:
-                made[n.name] = self._drawn(w, n.name, made, lead, greedy)
+                values[n.name] = self._draw(w, n.name, values, lead, greedy)
             else:
-                made[n.name] = n.op.run(xp, env, *args)
-        gives = [
-            self._given(w, leaf, made[n]) for n, leaf in zip(self.actions, self.taken, strict=True)
-        ]
-        gives += [
-            f"{x}.copy()" if x in inputs else x
-            for x in (w.show(made[n]) for n in self.links.values())
-        ]
-        head = f"def act({', '.join(takes)}):"
-        return text_of(head, w.items, tuple_of(gives)), w.scope
+                values[n.name] = n.op.run(xp, env, *args)
+        pairs = zip(self.actions, self.outputs, strict=True)
+        results = [self._action(w, leaf, values[n]) for n, leaf in pairs]
+        state = (w.show(values[n]) for n in self.links.values())
+        results += [f"{x}.copy()" if x in inputs else x for x in state]
+        head = f"def act({', '.join(params)}):"
+        return text_of(head, w.items, tuple_of(results)), w.scope
 
     def _before(self, graph: Graph, node: Node) -> list[Node]:
         params = self.draws[node.name]["params"] if node.name in self.draws else ()
         return [graph[x] for x in (*(a.name for a in node.args), *params)]
 
     def _batched(self) -> Graph:
-        """The graph with rows as the first axis of all that varies with them."""
-        cut, members = with_axis(self.graph, ROWS.dim, FEW)
-        graph = vectorize(cut, ROWS.dim, members, FEW)
+        """The graph with rows as the first axis of everything that varies with them."""
+        cut, members = with_axis(self.graph, ROWS.dim, ANY_SIZES)
+        graph = vectorize(cut, ROWS.dim, members, ANY_SIZES)
         left = [n for n in graph.nodes.values() if len(n.domain) and not isinstance(n.op, Input)]
         if left:
             raise RecurraError(
@@ -348,40 +345,34 @@ class SavedPolicy:
             )
         return graph
 
-    def _drawn(
+    def _draw(
         self,
         writer: Writer,
         name: str,
-        made: Mapping[str, object],
+        values: Mapping[str, object],
         lead: tuple[int, ...],
         greedy: bool,
     ) -> StandIn:
         shape, dtype = self._like(name)
         kind, params = self.draws[name]["kind"], self.draws[name]["params"]
         draw = (MODES if greedy else SAMPLES)[kind](self.random, (*lead, *shape))
-        operands = ", ".join(writer.show(made[p]) for p in params)
+        operands = ", ".join(writer.show(values[p]) for p in params)
         text = f"{writer.bound(draw, writer.named(kind))}({operands})"
         return writer.assign(text, blank((*lead, *shape), dtype), moves=False)
 
     @property
     def is_plain(self) -> bool:
-        """Is an action one array, not a dict or tuple of such?"""
-        return len(self.taken) == 1 and not self.taken[0].path
+        """Tell whether an action is one array, not a dict or tuple."""
+        return len(self.outputs) == 1 and not self.outputs[0].path
 
-    def _given(self, writer: Writer, leaf: Leaf, value: object) -> str:
-        """An action as the environment takes it."""
+    def _action(self, writer: Writer, leaf: Leaf, value: object) -> str:
+        """The code of an action in the environment's form."""
         text = writer.show(value)
         if np.any(np.asarray(leaf.start) != 0):
             text = f"({text} + {writer.show(np.asarray(leaf.start))})"
-        return (
-            text
-            if leaf.wanted == leaf.dtype
-            else f"{text}.astype({writer.show(np.dtype(leaf.dtype))})"
-        )
-
-    def _nested(self, made: Sequence[Array]) -> object:
-        """The arrays of an action as its space has them: tuples and dicts."""
-        return nested([(leaf.path, x) for leaf, x in zip(self.taken, made, strict=True)])
+        if leaf.program_dtype == leaf.dtype:
+            return text
+        return f"{text}.astype({writer.show(np.dtype(leaf.dtype))})"
 
     def __repr__(self) -> str:
         kind = "recurrent policy" if self.is_recurrent else "policy"
@@ -390,7 +381,7 @@ class SavedPolicy:
 
 
 class Dots(NumpyNamespace):
-    """NumPy for operators that are written down; products of matrices go to BLAS."""
+    """NumPy for generated code, in which products of matrices are calls of BLAS."""
 
     def einsum(self, labels: str, *xs: Any) -> Any:
         ins, _, out = labels.partition("->")
@@ -401,7 +392,7 @@ class Dots(NumpyNamespace):
 
 
 def nested(parts: Sequence[tuple[tuple[str | int, ...], object]]) -> object:
-    """Arrays under the names and positions that lead to them."""
+    """Nest arrays in dicts and tuples by their key paths."""
     if len(parts) == 1 and not parts[0][0]:
         return parts[0][1]
     keys = list(dict.fromkeys(path[0] for path, _ in parts))
@@ -415,7 +406,7 @@ Draw = Callable[..., Array]
 
 
 def _sample_class(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
-    """The largest of logits plus Gumbel noise is drawn as their softmax says."""
+    """Draw by the softmax of logits: the largest of them plus Gumbel noise."""
     gumbel = random.gumbel
 
     def draw(logits: Array) -> Array:
@@ -429,7 +420,7 @@ def _likely_class(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
 
 
 def _largest(logits: Array) -> Array:
-    """The place of the largest; raises RecurraError if one is NaN, which NumPy takes for it."""
+    """The position of the largest; raises RecurraError for NaN, which NumPy takes as largest."""
     place = logits.argmax(-1)
     if logits.ndim == 1:
         if logits[place] != logits[place]:
@@ -440,14 +431,14 @@ def _largest(logits: Array) -> Array:
 
 
 def _expect_numbers(array: Array) -> Array:
-    """The array; raises RecurraError if it has a NaN."""
+    """Return the array; raise RecurraError if it has a NaN."""
     if np.isnan(array).any():
         raise _not_a_number(array, DRAWN_FROM)
     return array
 
 
 def _not_a_number(array: Array, what: str) -> RecurraError:
-    """The error that names the first place of a NaN."""
+    """The error with the position of the first NaN."""
     at = f" at {np.argwhere(np.isnan(array))[0].tolist()}" if array.ndim else ""
     return RecurraError(
         f"{what} is NaN{at}",

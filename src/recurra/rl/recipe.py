@@ -1,4 +1,4 @@
-"""Recipe: a program that `recurra train` knows, with its settings."""
+"""The base class of recipes, programs with settings that `recurra train` knows."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ class Recipe:
     """The settings of all recipes."""
 
     env: str = "CartPole-v1"
-    """A Gymnasium id; what it shows is seen as one vector."""
+    """A Gymnasium id; its observations are flattened to one vector."""
     seed: int = 1
-    """Decides the parameters, the actions and the environments."""
+    """The seed of the parameters, the actions and the environments."""
     iterations: int = 100
-    """In total, those before a --resume included."""
+    """In total, including those before a --resume."""
     rows: int = 64
     """Environments side by side."""
     steps: int = 200
-    """Of each environment, per iteration."""
+    """Steps of each environment, per iteration."""
     gamma: float = 0.99
     """Discount per step."""
     backend: str = "jax"
-    """What runs the compiled program: jax, torch or numpy."""
+    """The library that runs the compiled program: jax, torch or numpy."""
     workers: int = 1
     """Devices of jax (or threads of numpy) that share the rows, or the samples of minibatches."""
     checkpoint_every: int = 10
     """Iterations between checkpoints."""
     resume: Path | None = None
-    """The folder of a run to go on with; its settings are taken from there."""
+    """The folder of a run to continue, with its settings."""
     out: Path | None = None
-    """Where the run folder is made; by default in runs."""
+    """Where the run folder is created; by default in runs."""
     check: Literal["nan"] | None = None
     """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it."""
     memory: str | None = None
-    """What may be held at once, say 2GiB; what needs more is refused before it runs."""
+    """The memory that a run may hold, say 2GiB; a program that needs more is refused."""
     placement: str | None = None
-    """Stores in one block of memory, placed by greedy, exact or mapping. Of numpy and torch."""
+    """Put stores in one block of memory, by greedy, exact or mapping; for numpy and torch."""
     islands: bool = False
     """Show in the report what every loop of an iteration costs, predicted and measured."""
     json: bool = False
     """Print the result as one JSON object."""
 
     config: Annotated[Mapping[str, object] | None, Suppress] = None
-    """The config.json of the run that is gone on with, if other settings are as in there."""
+    """The config.json of the run to continue, if the other settings default to its."""
 
     @property
     def bounds(self) -> Mapping[str, str]:
@@ -65,7 +65,7 @@ class Recipe:
         return type(self).__name__.lower()
 
     def command(self, *options: str, algo: str = "") -> str:
-        """A line for a shell."""
+        """A shell command for this recipe."""
         return shlex.join(["recurra", "train", algo or self.name, *options])
 
     def program(self) -> tuple[Context, dict[object, int]]:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trainable(Recipe):
-    """A recipe as a command: it trains, from the start or on from where a run was left."""
+    """A recipe as a command: it trains from the start, or resumes a run."""
 
     def otherwise(self) -> Recipe | None:
-        """Settings that stand where none are given: with --resume those of the run."""
+        """The default settings: with --resume those of the run."""
         from recurra.report.runs import RunFolder
         from recurra.rl.train import configured
         from recurra.support.flags import flag
@@ -35,12 +35,12 @@ class Trainable(Recipe):
         try:
             config = RunFolder(self.resume).read_config()
         except RecurraError as error:
-            told = filter(None, (error.facts, f"given as {flag('resume', self.resume)}"))
-            raise RecurraError(error.what, facts="\n  ".join(told), hint=error.hint) from None
+            facts = filter(None, (error.facts, f"given as {flag('resume', self.resume)}"))
+            raise RecurraError(error.what, facts="\n  ".join(facts), hint=error.hint) from None
         return replace(configured(self, config), config=config)
 
     def __call__(self) -> int:
-        """The command."""
+        """Run the command."""
         from recurra.rl.train import train
 
         if (here := str(Path.cwd())) not in sys.path:
@@ -102,8 +102,8 @@ class Reinforce(Trainable):
 class Ppo(Trainable):
     """Train a policy by PPO (Schulman et al., 2017): clipped, with advantages of GAE.
 
-    Episodes go on from iteration to iteration; one that is cut off ends like any other. Settings
-    are those that CleanRL publishes for CartPole: 4 environments, half a million steps.
+    Episodes continue from iteration to iteration; one that is cut off ends like any other. Settings
+    are those of CleanRL for CartPole: 4 environments, half a million steps.
 
     Example: recurra train ppo --env CartPole-v1 --rows 4 --steps 128 --iterations 976
     """
@@ -121,13 +121,13 @@ class Ppo(Trainable):
     gae: float = 0.95
     """λ of the advantages."""
     clip: float = 0.2
-    """How far the ratio of probabilities, and the value, may move before they stop to count."""
+    """The change of the ratio of probabilities, and of the value, at which they are clipped."""
     entropy: float = 0.01
     """Weight of the entropy."""
     value: float = 0.5
     """Weight of the value's loss."""
     max_norm: float = 0.5
-    """The gradients together are no longer than this."""
+    """The largest norm of all gradients together."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers, of actor and critic each."""
 

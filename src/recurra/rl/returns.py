@@ -1,4 +1,4 @@
-"""Returns, and what several algorithms do with them."""
+"""Returns and their statistics, normalization, and samples of minibatches."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def normalize(
     where: RecurrentTensor | None = None,
     eps: float = 1e-8,
 ) -> RecurrentTensor:
-    """(x - mean) / (std + eps), the moments over dims and, with `where`, over live points only.
+    """(x - mean) / (std + eps), with moments over dims and, with `where`, over live points only.
 
-    The deviation is that of NumPy, over n points; torch's divides by n - 1.
+    The standard deviation is NumPy's, over n points; torch's divides by n - 1.
     """
     over = (over,) if isinstance(over, Index) else over
     w = 1.0 + x * 0.0 if where is None else where.cast(x.dtype)
@@ -53,7 +53,7 @@ def explained_variance(
 ) -> RecurrentTensor:
     """1 - var(target - predicted) / var(target) over dims; with `where`, over live points only.
 
-    It is 0 where the targets are all alike: there is nothing to explain.
+    It is 0 if all targets are equal: there is nothing to explain.
     """
     w = 1.0 + target * 0.0 if where is None else where.cast(target.dtype)
     n = total(w, over)
@@ -73,27 +73,27 @@ Sampled = TypeVar("Sampled", RecurrentTensor, Tree)
 def rows(x: Sampled, k: RecurrentTensor, over: Sequence[Index]) -> Sampled:
     """x at point number k of the dims `over`: for over=(b, t) at b = k // T, t = k % T.
 
-    With k = rc.permutation(B * T, ..) these are the samples of a minibatch. Of a tree of tensors
-    it is the tree of theirs. What is larger than what it is put together of, as stacked frames
-    are, is put together of samples, so that every frame is stored once.
+    With k = rc.permutation(B * T, ..) these are the samples of a minibatch. A tree of tensors
+    gives a tree. A tensor that is larger than the parts it is assembled from, such as stacked
+    frames, is assembled from samples of the parts, so that every frame is stored once.
     """
     if isinstance(x, Tree):
         return x.map(lambda part: rows(part, k, over))
     ranges = [r for r in x.domain if r.dim in {str(d) for d in over}]
-    if is_put_together(x, ranges) and sum(parts(x, ranges).values()) < size(x):
-        return put_together(x, k, over)
+    if _is_assembled(x, ranges) and sum(_parts(x, ranges).values()) < _nbytes(x):
+        return _assemble_samples(x, k, over)
     index = tuple(slice(None) if r in ranges else Index(r.sym) for r in x.domain)
     count = reduce(mul, (r.hi - r.lo for r in ranges))
     every = x[index]
     return every.reshape(wrap(count), *every.shape[len(ranges) :]).take(k)
 
 
-# What puts together or moves numbers, and computes none.
+# Ops that assemble or move numbers, without computing any.
 MOVES = (Concat, Cut, Expand, Reshape, Transpose, Where, Detach, Cast)
 
 
-def is_put_together(x: RecurrentTensor, ranges: Sequence[Range]) -> bool:
-    """Is it made of single points, of the same point of all dims but some?"""
+def _is_assembled(x: RecurrentTensor, ranges: Sequence[Range]) -> bool:
+    """Tell whether an op moves single points, which differ only along some dims."""
     node, along = x.graph[x.name], {r.dim for r in ranges}
 
     def is_point(ref: Ref) -> bool:
@@ -103,45 +103,48 @@ def is_put_together(x: RecurrentTensor, ranges: Sequence[Range]) -> bool:
     return isinstance(node.op, MOVES) and all(map(is_point, (x.ref, *node.args)))
 
 
-def put_together(x: RecurrentTensor, k: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
-    """The samples of what is put together, of samples of its parts."""
+def _assemble_samples(
+    x: RecurrentTensor, k: RecurrentTensor, over: Sequence[Index]
+) -> RecurrentTensor:
+    """The samples of an assembled tensor, from samples of its parts."""
     ranges = [r for r in x.domain if r.dim in {str(d) for d in over}]
-    node, whole = x.graph[x.name], RecurrentTensor(x.tracer, x.graph.read(x.name))
+    node = x.graph[x.name]
     if not ranges:
         return x
-    if (at := place(x, ranges)) is not None:
-        return put_together(whole, rows(at, k, over), over)
-    if not is_put_together(x, ranges):
+    if (at := _point_number(x, ranges)) is not None:
+        own = RecurrentTensor(x.tracer, x.graph.read(x.name))
+        return _assemble_samples(own, rows(at, k, over), over)
+    if not _is_assembled(x, ranges):
         return rows(x, k, over)
-    args = [put_together(RecurrentTensor(x.tracer, a), k, over) for a in node.args]
+    args = [_assemble_samples(RecurrentTensor(x.tracer, a), k, over) for a in node.args]
     return args[0].apply(node.op, *args)
 
 
-def place(x: RecurrentTensor, ranges: Sequence[Range]) -> RecurrentTensor | None:
-    """The number of the point that is read of x, among those of some dims; None: its own."""
+def _point_number(x: RecurrentTensor, ranges: Sequence[Range]) -> RecurrentTensor | None:
+    """The number, along some dims, of the point of x that is read; None if it is its own."""
     pairs = list(zip(x.graph[x.name].domain, x.ref.index, strict=True))
     dims = {r.dim for r in ranges}
-    mine = [(r, e) for r, e in pairs if r.dim in dims]
-    if all(e == r.sym and r in ranges for r, e in mine):
+    own = [(r, e) for r, e in pairs if r.dim in dims]
+    if all(e == r.sym and r in ranges for r, e in own):
         return None
     at: Expr | int = 0
-    for r, e in mine:
+    for r, e in own:
         assert not isinstance(e, Slice)
         at = at * (r.hi - r.lo) + (e - r.lo)
     return value(Index(at), "i32")
 
 
-def parts(x: RecurrentTensor, ranges: Sequence[Range]) -> dict[str, float]:
-    """Map the parts of a tensor that vary along some dims to their bytes at one point."""
+def _parts(x: RecurrentTensor, ranges: Sequence[Range]) -> dict[str, float]:
+    """The parts of a tensor that vary along some dims, with the bytes of one point."""
     node, along = x.graph[x.name], {r.dim for r in ranges}
-    if not is_put_together(x, ranges):
-        return {x.name: size(x)} if along & set(node.domain.dims) else {}
-    read = (RecurrentTensor(x.tracer, a) for a in node.args)
-    return {name: n for y in read for name, n in parts(y, ranges).items()}
+    if not _is_assembled(x, ranges):
+        return {x.name: _nbytes(x)} if along & set(node.domain.dims) else {}
+    operands = (RecurrentTensor(x.tracer, a) for a in node.args)
+    return {name: n for y in operands for name, n in _parts(y, ranges).items()}
 
 
-def size(x: RecurrentTensor) -> float:
-    """Bytes of one point; of shapes that vary, as much as there may be."""
+def _nbytes(x: RecurrentTensor) -> float:
+    """Bytes of one point; infinite for shapes that vary."""
     type_ = x.graph[x.name].type
     known = [n for n in type_.shape if isinstance(n, int)]
     return WIDTH[type_.dtype] * prod(known) if len(known) == len(type_.shape) else inf
@@ -150,11 +153,11 @@ def size(x: RecurrentTensor) -> float:
 def episodic(
     reward: RecurrentTensor, done: RecurrentTensor, over: Sequence[Index]
 ) -> RecurrentTensor:
-    """The mean return of the episodes that end within an iteration; else what it was before.
+    """The mean return of the episodes that end within an iteration; without any, the last one.
 
-    reward f32 and done bool over (b, i, t); `over` = (b, t) counts rows and steps. Episodes go on
-    from iteration to iteration, along the last of the other dims; any before it, such as one of
-    seeds, have episodes of their own.
+    reward f32 and done bool over (b, i, t); `over` = (b, t) are the dims of rows and steps.
+    Episodes continue from iteration to iteration, along the last of the other dims; each point of
+    earlier dims, such as seeds, has episodes of its own.
     """
     rows_, steps = map(str, over)
     *_, i = (r for r in done.domain if r.dim not in (rows_, steps))

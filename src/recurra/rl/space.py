@@ -1,4 +1,4 @@
-"""Spaces of an environment, seen or taken: one tensor, or several under names or positions.
+"""Observation and action spaces: one tensor, or several under names or positions.
 
 Space(f32[4])                                     a tensor
 CompositeSpace({"image": Space(u8[3,64,64]), "at": ...})   a dict of them, as a Tree
@@ -22,8 +22,12 @@ Key = str | int
 
 @dataclass(frozen=True)
 class Space:
-    """One tensor; `actions` counts its values where they are 0, 1, .. actions - 1, and `counts`
-    those of each of its elements."""
+    """A space of one tensor.
+
+    Args:
+        actions: the number of values, if these are 0, 1, .. actions - 1.
+        counts: the number of values of each element.
+    """
 
     type: Type
     actions: int | None = None
@@ -31,7 +35,7 @@ class Space:
 
     @property
     def shape(self) -> tuple[Expr | int, ...]:
-        """The shape of the tensor; a class that is shown is one-hot, [n]."""
+        """The shape of the tensor; an observed class is one-hot, [n]."""
         return self.type.shape
 
     @property
@@ -109,9 +113,9 @@ class CompositeSpace:
         return tree_of(self, tensors)
 
     def like(self, domain: Dims, name: str | None = None) -> Tree:
-        """A tree of tensors yet to be defined: what rc.like gives for this space."""
-        made, stem = (functions.declared, "x") if name is None else (functions.named, name)
-        parts = [made(s.type, domain, "_".join([stem, *path])) for path, s in leaves(self)]
+        """A tree of tensors to be defined later, as rc.like returns for this space."""
+        make, stem = (functions.declared, "x") if name is None else (functions.named, name)
+        parts = [make(s.type, domain, "_".join([stem, *path])) for path, s in leaves(self)]
         return tree_of(self, parts)
 
     def __str__(self) -> str:
@@ -129,7 +133,7 @@ def _not_counted(space: AnySpace, hint: str) -> NoSuchName:
 
 
 class Tree:
-    """Tensors under names or positions; what is read or defined by dims is so in each of them.
+    """Tensors under names or positions; reads and definitions by dims apply to each of them.
 
     o["image"];  first, second = o;  o[b, i, 0] = env.reset(domain=(b, i))
     """
@@ -144,14 +148,14 @@ class Tree:
         return self.map(lambda x: x[key])
 
     def __setitem__(self, key: object, value: object) -> None:
-        mine, theirs = children(self.parts), children(parts_of(value))
-        if mine.keys() != theirs.keys():
+        own, theirs = children(self.parts), children(parts_of(value))
+        if own.keys() != theirs.keys():
             raise ShapeError(
                 "a tree is defined by one with other parts",
-                facts=f"it has {list(mine)}, the value {list(theirs) or 'none'}",
+                facts=f"it has {list(own)}, the value {list(theirs) or 'none'}",
                 loc=here(),
             )
-        for k, x in mine.items():
+        for k, x in own.items():
             x[key] = theirs[k]
 
     def __iter__(self) -> Iterator[Any]:
@@ -161,7 +165,7 @@ class Tree:
         return children(self.parts).keys()
 
     def map(self, function: Callable[[Any], object]) -> Tree:
-        """The tree of what `function` makes of each tensor, or tree, in it."""
+        """Apply a function to each tensor, or tree, in it."""
         if isinstance(self.parts, tuple):
             return Tree(tuple(map(function, self.parts)))
         return Tree({k: function(x) for k, x in self.parts.items()})
@@ -193,12 +197,12 @@ def leaves(space: AnySpace, at: tuple[str, ...] = ()) -> list[tuple[tuple[str, .
 
 
 def tree_of(space: AnySpace, tensors: Sequence[object]) -> Any:
-    """Tensors, in the order of `leaves`, as the space has them."""
-    given = iter(tensors)
+    """Arrange tensors, in the order of `leaves`, as the space does."""
+    remaining = iter(tensors)
 
     def build(any_space: AnySpace) -> object:
         if isinstance(any_space, Space):
-            return next(given)
+            return next(remaining)
         if isinstance(any_space.parts, tuple):
             return Tree(tuple(build(p) for p in any_space.parts))
         return Tree({k: build(p) for k, p in any_space.parts.items()})
@@ -212,11 +216,11 @@ def tensors_of(space: AnySpace, value: object) -> list[RecurrentTensor]:
         if children(parts_of(value)):
             raise ShapeError(f"{value!r} has parts", facts=f"it is to be {space}", loc=here())
         return [as_tensor(value)]
-    wanted, given = children(space.parts), children(parts_of(value))
-    if wanted.keys() != given.keys():
+    parts, values = children(space.parts), children(parts_of(value))
+    if parts.keys() != values.keys():
         raise ShapeError(
             f"a value for {space} has other parts",
-            facts=f"it has {list(given) or 'none'}, to be there are {list(wanted)}",
+            facts=f"it has {list(values) or 'none'}, to be there are {list(parts)}",
             loc=here(),
         )
-    return [x for k, s in wanted.items() for x in tensors_of(s, given[k])]
+    return [x for k, s in parts.items() for x in tensors_of(s, values[k])]

@@ -1,4 +1,4 @@
-"""Frame stacking as reads of the past: each observation is stored once, stacks are made in regions.
+"""Frame stacking as reads of the past: each observation is stored once, and stacked in regions.
 
 frames(o, 4)[t]  =  o[max(t-3, 0)], o[max(t-2, 0)], o[max(t-1, 0)], o[t]
 """
@@ -15,8 +15,8 @@ def frames(
 ) -> RecurrentTensor:
     """The last `count` values along the last dim of `o`, the oldest first: [count, *shape].
 
-    What would be before the first point is the first one again. `starts` (bool[]) holds where an
-    episode begins: there, too, nothing older is seen. With autoreset that is where d was true.
+    Before the first point, the first one is repeated. `starts` (bool[]) is true where an episode
+    begins: older points are not seen there either. With autoreset that is where d was true.
     """
     last = o.domain.ranges[-1]
 
@@ -24,13 +24,13 @@ def frames(
         past = maximum(Index(last.sym) - index, wrap(last.lo))
         return tensor[tuple(past if r == last else Index(r.sym) for r in tensor.domain)]
 
-    found = [o]
+    stacked = [o]
     for k in range(1, count):
         older = back(o, k)
         if starts is not None:
             begun = back(starts, 0)
             for j in range(1, k):
                 begun = begun | back(starts, j)
-            older = where(begun, found[-1], older)
-        found.append(older)
-    return stack(found[::-1])
+            older = where(begun, stacked[-1], older)
+        stacked.append(older)
+    return stack(stacked[::-1])

@@ -2,7 +2,7 @@
 
     run = train(Reinforce(env="CartPole-v1", iterations=100))
 
-A run is resumed at its newest checkpoint: all that lives from one iteration to the next.
+A run resumes from its newest checkpoint, the state from one iteration to the next.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from recurra.report.run_page import (
     write_page,
 )
 from recurra.report.runs import RunFolder, expect_place
-from recurra.rl.flags import expect_sound, in_flags
+from recurra.rl.setting_errors import expect_sound, in_flags
 from recurra.runtime.checkpoint_fit import iterations_done
 from recurra.support.atomic_write import NotWrittenError
 from recurra.support.byte_units import rounded_up
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     Metrics = Mapping[str, np.ndarray]
 
-# CleanRL's tags, for the metrics that a program logs.
+# CleanRL's tags of logged metrics.
 TAGS = {
     "mean_return": "charts/episodic_return",
     "length": "charts/episodic_length",
@@ -56,13 +56,13 @@ TAGS = {
 }
 
 
-RUNS = Path("runs")  # where runs are, unless it is said
+RUNS = Path("runs")  # the default folder of runs
 OF_EPISODES = ("mean_return", "length")
-SHOWN = ("charts/episodic_return",)  # by the progress
+SHOWN = ("charts/episodic_return",)  # in the progress line
 
 
 class LaunchStep(Protocol):
-    """The report of a launch: its iterations end at `hi`, and `variables` live on."""
+    """The report of a launch: its iterations end at `hi`; `variables` are the state after it."""
 
     @property
     def hi(self) -> int: ...
@@ -71,7 +71,7 @@ class LaunchStep(Protocol):
 
 
 class ProgramSaver(Protocol):
-    """Checkpoints of a program: all that it needs to go on."""
+    """Checkpoints of a program: the state to resume from."""
 
     def save(self, folder: Path, step: Any, seed: int) -> object: ...
     def load(self, path: Path) -> tuple[tuple[int, Metrics], int]: ...
@@ -85,7 +85,7 @@ class LoopCost(Protocol):
 
 
 class TrainingProgram(ShownProgram, Protocol):
-    """The part of a compiled program that training needs."""
+    """The interface of compiled programs that training uses."""
 
     @property
     def saver(self) -> ProgramSaver: ...
@@ -102,14 +102,14 @@ class TrainingProgram(ShownProgram, Protocol):
         on_state: Callable[[Any], None],
         resume: tuple[int, Metrics] | None,
     ) -> object:
-        """Runs from the start, or on from iteration and variables; calls back after launches."""
+        """Run from the start, or from an iteration and variables; call back after launches."""
         ...
 
 
 Compile = Callable[["Context", Mapping[Any, int]], TrainingProgram]
 
 
-# Fields of a recipe that say how to run it, not what it computes.
+# Fields of a recipe that change how it runs, not its results.
 RUNNING = (
     "iterations",
     "resume",
@@ -124,7 +124,7 @@ RUNNING = (
 
 
 def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]:
-    """Trains, writing a run folder all along; its path, its report and the last metrics."""
+    """Train and write a run folder; return its path, its report and the last metrics."""
     from recurra.frontend.context import compiling
 
     folder = None if settings.resume is None else RunFolder(settings.resume)
@@ -134,21 +134,21 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]
     expect_sound(settings)
     where = Path(settings.out or RUNS) if folder is None else folder.checkpoints
     expect_place(where, hint="name another: --out runs" if folder is None else "")
-    given = {name: getattr(settings, name) for name in ("check", "memory", "placement")}
-    asked = {name: x for name, x in given.items() if x}
+    names = ("check", "memory", "placement")
+    options = {name: x for name in names if (x := getattr(settings, name))}
     try:
         ctx, bounds = settings.program()
-        # A loop of one iteration is none: nothing lives on after it that could be saved.
+        # One iteration is no loop, and would leave no state to save.
         looped = {b: 2 for b, n in bounds.items() if n == 1 and _counts_iterations(settings, b)}
         bounds = {**bounds, **looped}
-        with compiling(workers=settings.workers, **asked):
+        with compiling(workers=settings.workers, **options):
             program = (compile or partial(_compile, settings.backend))(ctx, bounds)
         if not settings.memory:
             _expect_room(program)
         newest = None if folder is None else _newest(folder, program)
     except RecurraError as error:
         raise in_flags(settings, error) from None
-    lived = 0 if folder is None or newest is None else _steps_until(folder, newest[0])
+    env_steps = 0 if folder is None or newest is None else _steps_until(folder, newest[0])
     if folder is None:
         run = RunFolder.create(
             settings.out or RUNS, settings.env, settings.name, settings.seed, recipe(settings)
@@ -158,7 +158,7 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]
         run.write_config({**run.read_config(), "iterations": settings.iterations})
     keep_compiled(run, program)
     with run, track(settings.iterations, settings.env) as progress:
-        record = TrainingRecorder(run, settings, progress, program, lived)
+        record = TrainingRecorder(run, settings, progress, program, env_steps)
         try:
             with suppress(AllIterationsDone):
                 program.run(
@@ -167,7 +167,7 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]
             if settings.islands:
                 keep_islands(run, [x.row for x in program.islands(settings.seed)])
         except BaseException as error:
-            with suppress(OSError, NotWrittenError):  # told by the error that there is
+            with suppress(OSError, NotWrittenError):  # the first error is reported
                 keep_contractions(run, program)
                 write_page(run)
             if isinstance(error, KeyboardInterrupt):
@@ -180,16 +180,16 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]
         kernels = keep_contractions(run, program)
         report = write_page(run)
     last = run.rows()[-1:] or [{}]
-    told = {"contractions": kernels} if kernels else {}
-    return {"run": str(run.path), "report": str(report), **told, **last[0]}
+    more = {"contractions": kernels} if kernels else {}
+    return {"run": str(run.path), "report": str(report), **more, **last[0]}
 
 
 class AllIterationsDone(Exception):
-    """The last of the iterations asked for is saved; the program may have more."""
+    """Raised when the last iteration of the settings is saved; the program may have more."""
 
 
 class TrainingRecorder:
-    """Called after every launch: logs its iterations, shows progress, saves every so often."""
+    """The callbacks after every launch: log its iterations, show progress, save checkpoints."""
 
     def __init__(
         self,
@@ -197,66 +197,65 @@ class TrainingRecorder:
         settings: Recipe,
         progress: Progress,
         program: TrainingProgram,
-        lived: int,
+        env_steps: int,
     ):
         self.run, self.settings, self.progress = run, settings, progress
         self.program = program
-        self.next = 0
-        self.lived = self.before = lived  # in steps of the environment
+        self.next_save = 0
+        self.env_steps = self.before = env_steps
         self.since = time.monotonic()
 
     def step(self, first: int, metrics: Metrics) -> None:
         """Log the metrics [k] of iterations first..first+k-1.
 
-        An iteration in which no episode has ended, as `episodes` tells, has no row entries about
-        episodes. SPS counts, as CleanRL's does, from the start of the process.
+        An iteration without an end of an episode, by `episodes`, logs no metrics of episodes. SPS
+        counts from the start of the process, as CleanRL's does.
         """
         rows: list[dict[str, float]] = []
         for values in zip(*metrics.values(), strict=True):
             row = dict(zip(metrics, values, strict=True))
-            self.lived += self.environment_steps(row)
+            self.env_steps += self.environment_steps(row)
             if row.pop("episodes", 1) == 0:
                 row = {k: v for k, v in row.items() if k not in OF_EPISODES}
             tagged = {TAGS.get(name, name): value for name, value in row.items()}
-            rows.append({**tagged, "global_step": self.lived})
-        speed = (self.lived - self.before) / max(time.monotonic() - self.since, 1e-9)
+            rows.append({**tagged, "global_step": self.env_steps})
+        speed = (self.env_steps - self.before) / max(time.monotonic() - self.since, 1e-9)
         for k, row in enumerate(rows):
             self.run.log(first + k + 1, **row, **{"charts/SPS": speed})
             shown = {tag: row[tag] for tag in SHOWN if tag in row}
             self.progress.update(first + k + 1, **shown)
 
     def environment_steps(self, row: Mapping[str, float]) -> int:
-        """Count the steps of all rows in an iteration; an absorbed episode is not stepped."""
+        """The steps of all rows in an iteration; those after an absorbing end do not count."""
         if "episodes" in row or "length" not in row:
             return self.settings.rows * self.settings.steps
         return round(float(row["length"]) * self.settings.rows)
 
     def state(self, step: LaunchStep) -> None:
-        """Saves what lives on, once every `checkpoint_every` iterations and at the end."""
+        """Save the state every `checkpoint_every` iterations, and at the end."""
         every = self.settings.checkpoint_every
-        self.next = self.next or -(-step.hi // every) * every
-        if step.hi < min(self.next, self.settings.iterations):
+        self.next_save = self.next_save or -(-step.hi // every) * every
+        if step.hi < min(self.next_save, self.settings.iterations):
             return
-        self.next = (step.hi // every + 1) * every
+        self.next_save = (step.hi // every + 1) * every
         self.program.saver.save(self.run.checkpoints, step, self.settings.seed)
         if step.hi == self.settings.iterations:
             raise AllIterationsDone
 
 
 def recipe(settings: Recipe) -> dict[str, object]:
-    """The settings that config.json keeps."""
-    told = RUNNING[1:]  # how many iterations a run has is kept
-    return {k: v for k, v in asdict(settings).items() if k not in told}
+    """The settings that config.json has: not how to run, except for the iterations."""
+    return {k: v for k, v in asdict(settings).items() if k not in RUNNING[1:]}
 
 
 R = TypeVar("R", bound="Recipe")
 
 
 def resumed(settings: R, config: Mapping[str, object]) -> R:
-    """The settings of the run in `config`, gone on with as `settings` says.
+    """The settings of the run in `config`, continued with `settings`.
 
-    What was not given is as in that run: on the command line, where `settings.config` has been
-    read, what is as in there; else what has its default.
+    A setting was not given if it equals the run's, on the command line, where `settings.config` has
+    been read, or else its default; it is then as in the run.
     """
     own = configured(settings, config)
     default = own if settings.config is not None else type(settings)()
@@ -281,9 +280,9 @@ def resumed(settings: R, config: Mapping[str, object]) -> R:
 
 
 def configured(settings: R, config: Mapping[str, object]) -> R:
-    """The settings that a config.json has; how to run them is as `settings` says.
+    """The settings in a config.json, with the fields about running from `settings`.
 
-    Raises RecurraError if it is of another algorithm, or no config.json of ours.
+    Raises RecurraError if it is of another algorithm, or damaged.
     """
     path, algo = settings.resume, config.get("algo", settings.name)
     if algo != settings.name:
@@ -293,7 +292,7 @@ def configured(settings: R, config: Mapping[str, object]) -> R:
             f"the run in {path} is one of {algo}, not of {settings.name}",
             hint=f"go on with: {settings.command('--resume', str(path), *more, algo=str(algo))}",
         )
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for f in fields(settings):
         if f.name in config and f.name not in RUNNING[1:]:
             value = config[f.name]
@@ -304,12 +303,12 @@ def configured(settings: R, config: Mapping[str, object]) -> R:
                     facts=f"config.json has {f.name}: {config[f.name]!r}",
                     hint="write it as it was, or start a new run",
                 )
-            found[f.name] = value
-    return replace(settings, **found)
+            values[f.name] = value
+    return replace(settings, **values)
 
 
 def _is_like(value: object, default: object) -> bool:
-    """Is it a setting of the kind that a default is?"""
+    """Tell whether a value has the type of a default."""
     if isinstance(default, tuple):
         return isinstance(value, tuple) and all(_is_like(x, 1) for x in value)
     kinds = (int, float) if isinstance(default, float) else (type(default),)
@@ -329,7 +328,7 @@ def expect_more(run: RunFolder, settings: Recipe) -> None:
 
 
 def _steps_until(run: RunFolder, iteration: int) -> int:
-    """Count the steps of a run's environment until an iteration, by its metrics."""
+    """The steps of a run's environment until an iteration, from its metrics."""
     rows = [row for row in run.rows() if row["step"] <= iteration]
     steps = rows[-1].get("global_step", 0) if rows else 0
     if not rows or rows[-1]["step"] < iteration or "global_step" not in rows[-1]:
@@ -350,7 +349,7 @@ def _steps_until(run: RunFolder, iteration: int) -> int:
 def _newest(run: RunFolder, program: TrainingProgram) -> tuple[int, Metrics] | None:
     """Load the newest checkpoint: its number of iterations, and the variables after them.
 
-    None: the run was stopped before it had saved one, so that it begins again.
+    None if the run was stopped before it saved one; it then begins again.
     """
     if not checkpoint.saved(run.checkpoints):
         print(f"{run.path} has no checkpoint yet: it begins again", file=sys.stderr)
@@ -359,7 +358,7 @@ def _newest(run: RunFolder, program: TrainingProgram) -> tuple[int, Metrics] | N
 
 
 def _expect_room(program: TrainingProgram) -> None:
-    """Raise PlanError if what is kept from step to step takes more memory than there is."""
+    """Raise PlanError if the stores take more memory than is free."""
     rows, free = program.store_rows, free_bytes()
     if free is None or (need := sum(int(r["bytes"]) for r in rows)) <= free:
         return
@@ -373,7 +372,7 @@ def _expect_room(program: TrainingProgram) -> None:
 
 
 def _counts_iterations(settings: Recipe, bound: object) -> bool:
-    """Tell whether a bound of the program is how many iterations it has."""
+    """Tell whether a bound of the program is its number of iterations."""
     return settings.bounds.get(str(bound)) == flag("iterations")
 
 

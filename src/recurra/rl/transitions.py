@@ -1,4 +1,4 @@
-"""The transition that a step of an environment gives, as equations: o[b, i, t+1] = o'[b, i, t]."""
+"""Transitions, the results of a step, and helpers for recurrences: o[b, i, t+1] = o'[b, i, t]."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recurra.frontend.foreign_names import no_attribute
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
-from recurra.rl.acting import Exchange, PartTold, SpacesTold
+from recurra.rl.acting import Exchange, SpacePartJson, SpacesJson
 from recurra.rl.space import AnySpace, leaves, tensors_of
 
 Stepped = tuple[Any, RecurrentTensor, RecurrentTensor]
@@ -28,7 +28,7 @@ _STEP = "o[b, i, t + 1], r, d = env.step(a)"
 
 
 class StepResult(tuple[Any, RecurrentTensor, RecurrentTensor]):
-    """The result of a step: three parts, which do not unpack to another number of names."""
+    """The three parts of a step's result; unpacking them to another number of names is refused."""
 
     def __iter__(self) -> Iterator[Any]:
         count = names_unpacked(caller())
@@ -46,12 +46,12 @@ class StepResult(tuple[Any, RecurrentTensor, RecurrentTensor]):
 
 @dataclass(frozen=True)
 class Transition:
-    """Everything about the step (b, i, t): what `step` returns, and how the episode ended.
+    """Everything about the step (b, i, t): the results of `step`, and how the episode ended.
 
-    `live`: the episode was still going on before the step, so that the transition is a real one.
+    `live`: the episode had not ended before the step, so the transition is real.
     `done` = `term` (a terminal state) or `trunc` (cut off: bootstrap from the value of `final_o`).
-    `next_o` is what the next action is chosen from, `final_o` where this one led to: they differ
-    only with autoreset, where an episode ends.
+    The next action is chosen from `next_o`; `final_o` is the observation after this one. They
+    differ only with autoreset, where an episode ends.
     """
 
     next_o: object
@@ -101,15 +101,15 @@ class Env(Protocol):
 
 
 class HasLast:
-    """Keeps the transition that `step` wrote."""
+    """A base of environments that keep the transition that `step` wrote."""
 
     _last: Transition | None = None
 
     def __init_subclass__(cls) -> None:
         own = dict(vars(cls))
-        written = {"reset": "o[b, i, 0] = env.reset(domain=(b, i))", "step": _STEP}
-        for word in written.keys() & own.keys():
-            setattr(cls, word, expecting(own[word], f"env.{word}", f"write {written[word]}"))
+        examples = {"reset": "o[b, i, 0] = env.reset(domain=(b, i))", "step": _STEP}
+        for word in examples.keys() & own.keys():
+            setattr(cls, word, expecting(own[word], f"env.{word}", f"write {examples[word]}"))
 
     @property
     def last(self) -> Transition:
@@ -138,15 +138,15 @@ def plain_exchange(
     resets: Sequence[RecurrentTensor],
     last: Transition,
 ) -> Exchange:
-    """The exchange with an environment whose arrays are those of the program."""
+    """The exchange with an environment whose arrays have the program's types."""
 
-    def told(space: AnySpace) -> list[PartTold]:
+    def parts(space: AnySpace) -> list[SpacePartJson]:
         return [
             {"path": path, "dtype": NUMPY_NAME[s.type.dtype], "start": 0, "classes": None}
             for path, s in leaves(space)
         ]
 
-    spaces = SpacesTold(seen=told(env.observation_space), taken=told(env.action_space))
+    spaces = SpacesJson(seen=parts(env.observation_space), taken=parts(env.action_space))
     ended, others = [last.done, last.term], [last.reward, last.trunc, last.live]
     steps = tensors_of(env.observation_space, last.next_o)
     return Exchange(name, text, actions, resets, steps, ended, others, spaces)
@@ -175,7 +175,7 @@ def stepped_domain(start: Domain, action: Sequence[RecurrentTensor]) -> tuple[Do
 
 
 def declared(name: str, domain: Domain, type_: Type) -> RecurrentTensor:
-    """A tensor over `domain` that is yet to be defined."""
+    """A tensor over `domain` that is defined later."""
     node = current().declare(name, domain, type_)
     return RecurrentTensor(current(), Ref(node.name, node.domain.identity))
 
@@ -183,12 +183,12 @@ def declared(name: str, domain: Domain, type_: Type) -> RecurrentTensor:
 def recurrence(
     name: str, domain: Domain, type_: Type, text: str, first: RecurrentTensor
 ) -> RecurrentTensor:
-    """A tensor that is `first` at the first t; `follow` says how it goes on."""
+    """A tensor that is `first` at the first t; `follow` defines the later points."""
     x = declared(name, domain, type_)
     x[tuple(r.lo if r.dim == text else r.sym for r in domain)] = first
     return x
 
 
 def follow(tensor: RecurrentTensor, text: str, new: RecurrentTensor) -> None:
-    """x[.., t+1] = new[.., t]"""
+    """Define x[.., t+1] = new[.., t]."""
     tensor[tuple(r.sym + 1 if r.dim == text else r.sym for r in tensor.domain)] = new

@@ -24,7 +24,7 @@ from recurra.cost.thresholds import (
 from recurra.errors import here
 from recurra.memory_model.budget import expect_room, needed
 from recurra.memory_model.host_run import footprint
-from recurra.memory_model.machine import tells_besides
+from recurra.memory_model.metered_regions import tells_besides
 from recurra.memory_model.peak import Peak
 from recurra.runtime.executable import Executable
 from recurra.storage.offload import Offload, worth

@@ -15,7 +15,7 @@ from recurra.ir.graph import Graph
 from recurra.ir.types import Tuple
 from recurra.memory_model import summary
 from recurra.memory_model.host_run import footprint
-from recurra.memory_model.machine import tells_besides
+from recurra.memory_model.metered_regions import tells_besides
 from recurra.memory_model.peak import KINDS, Peak
 from recurra.report.html import code, folds_html, table
 from recurra.runtime.compilation import Compilation

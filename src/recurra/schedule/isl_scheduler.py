@@ -2,15 +2,15 @@
 
     S3[i,t] → [i, t + 4]      for i: for t: .. x@-4 ..
 
-isl (Pluto's algorithm: Bondhugula et al., 2008) is given what must hold (every read comes after
-what it reads) and what should be near (the latest point that a read asks for). Of its trees those
-become ours whose levels are a dim up or down plus a constant; statements of one level that are at
-fixed times, or at times that never meet, are put one after the other. All else is refused aloud,
-and whatever comes out is looked at again by `legal`.
+isl (Pluto's algorithm: Bondhugula et al., 2008) gets validity constraints (every read comes after
+the value it reads) and proximity constraints (the latest point of each read). Trees whose levels
+are a dim, up or down, plus a constant become ours; statements of one level that run at fixed times,
+or at times that do not overlap, are put one after the other. Other trees are refused with an error,
+and every result is checked by `violations`.
 
-A statement with one source, at the same point, may as well run when that does, so isl is asked
-about fewer: its time grows with more than the square of their number. Where it still takes too
-long, those with one such reader run when that does, too, which leaves it less to choose.
+A statement whose only source is at the same point may run when that does, so isl schedules both as
+one: its time grows with more than the square of their number. If it still takes too long,
+statements whose only reader is at the same point run with that reader, which leaves fewer choices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from recurra.ir.order import components
 from recurra.ir.statement import StatementGraph
 from recurra.ir.types import is_shift
 from recurra.polyhedral import isl, isl_schedules
-from recurra.schedule.allen_kennedy import stored, stray
+from recurra.schedule.allen_kennedy import fold_to_reduction, misplaced_folds
 from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.legality import violations
 from recurra.schedule.lower_values import lower_values
@@ -37,62 +37,69 @@ from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
 def schedule_by_isl(
     graph: Graph, sizes: Mapping[str, int], guarded: Mapping[str, Expr] = MappingProxyType({})
 ) -> Schedule:
-    """isl's schedule; raises ScheduleError where it finds none, or none that is a nest of loops, or
+    """Return isl's schedule; raises ScheduleError if there is none, it is no nest of loops, or isl
     takes too long.
     """
     while True:
-        found = _find_schedule(graph, sizes, guarded)
-        apart = stray(found, sizes)
-        if not apart:
+        schedule = _for_any_bounds(graph, sizes, guarded)
+        folds = misplaced_folds(schedule, sizes)
+        if not folds:
             break
-        graph = graph.update(map(stored, apart))
-    broken = violations(found, sizes)
+        graph = graph.update(map(fold_to_reduction, folds))
+    broken = violations(schedule, sizes)
     if broken:
         raise _refused(f"it would run {broken[0].sink} before {broken[0].ref} is there")
-    return found
+    return schedule
 
 
-def _find_schedule(graph: Graph, sizes: Mapping[str, int], guarded: Mapping[str, Expr]) -> Schedule:
-    """The schedule for bounds like these; if there is none, that for these bounds alone."""
+def _for_any_bounds(
+    graph: Graph, sizes: Mapping[str, int], guarded: Mapping[str, Expr]
+) -> Schedule:
+    """The schedule for bounds at least about as large as these; if there is none, for exactly
+    these."""
     try:
         try:
-            near = {n: f"{n} >= {min(v, ISL_MIN_BOUND)}" for n, v in sizes.items()}
-            return _once(graph, sizes, near, guarded)
+            similar = {n: f"{n} >= {min(v, ISL_MIN_BOUND)}" for n, v in sizes.items()}
+            return _schedule(graph, sizes, similar, guarded)
         except ScheduleError:
-            return _once(graph, sizes, {n: f"{n} = {v}" for n, v in sizes.items()}, guarded)
+            return _schedule(graph, sizes, {n: f"{n} = {v}" for n, v in sizes.items()}, guarded)
     except TimeoutError as e:
         raise _refused(f"{e} for {len(graph.nodes)} equations", "") from None
 
 
-def _once(
+def _schedule(
     graph: Graph, sizes: Mapping[str, int], known: Mapping[str, str], guarded: Mapping[str, Expr]
 ) -> Schedule:
-    """The schedule for bounds of which isl is told what is `known`."""
+    """The schedule for bounds of which isl knows the constraints `known`."""
     lowered = lower_values(graph, sizes, cuts={}, guards=guarded)
     edges = real_dependences(lowered)
     try:
-        tree, number = _answer(lowered, edges, known, by_reader=False)
+        tree, number = _isl_tree(lowered, edges, known, by_reader=False)
     except TimeoutError:
-        tree, number = _answer(lowered, edges, known, by_reader=True)
+        tree, number = _isl_tree(lowered, edges, known, by_reader=True)
     nest = _Nest(lowered, sizes, number, edges)
     empty = [s for s in number if any(r.size(sizes) < 1 for r in lowered[s].domain)]
-    items = nest.items(tree, [s for s in number if s not in empty])  # isl forgets what never runs
+    items = nest.items(tree, [s for s in number if s not in empty])  # isl drops what never runs
     every_item = (*items, *(nest.single(s, {}) for s in empty))
     return Schedule(graph, lowered, number_loops(every_item))
 
 
-def _answer(
+def _isl_tree(
     graph: StatementGraph, edges: Sequence[Dependence], known: Mapping[str, str], by_reader: bool
 ) -> tuple[isl_schedules.Band | isl_schedules.ScheduleSequence | None, dict[str, int]]:
-    """isl's tree, and the number that it has for a statement, or for the one that leads it."""
+    """isl's tree, and the number in it of each statement, which is its leader's."""
     leader = _leaders(graph, edges, by_reader)
-    asked = [s for s, first in leader.items() if s == first]
-    number = {s: asked.index(first) for s, first in leader.items()}
-    domains = [(graph[s].domain.dims, isl.box_constraints(graph[s].domain)) for s in asked]
-    apart = [e for e in edges if number[e.source] != number[e.sink] or not _is_at_once(graph, e)]
+    leaders = [s for s, first in leader.items() if s == first]
+    number = {s: leaders.index(first) for s, first in leader.items()}
+    domains = [(graph[s].domain.dims, isl.box_constraints(graph[s].domain)) for s in leaders]
+    ties = [
+        (number[e.source], number[e.sink], e)
+        for e in edges
+        if number[e.source] != number[e.sink] or not _is_same_point(graph, e)
+    ]
     try:
-        ties = [(number[e.source], number[e.sink], _tie(graph, e)) for e in apart]
-        return isl_schedules.scheduled(domains, ties, known, MAX_ISL_SECONDS), number
+        reads = [(source, sink, _constraints(graph, e)) for source, sink, e in ties]
+        return isl_schedules.scheduled(domains, reads, known, MAX_ISL_SECONDS), number
     except ValueError as e:
         raise _refused(str(e)) from None
 
@@ -100,38 +107,38 @@ def _answer(
 def _leaders(graph: StatementGraph, edges: Sequence[Dependence], by_reader: bool) -> dict[str, str]:
     """Map each statement to the one at whose time it runs, itself or another.
 
-    One follows its only source, or its only reader, if every such read is of the same point. All
-    of its order is then the other's: what it needs is there before, what needs it runs after.
+    A statement follows its only source, or its only reader, if every such read is of the same
+    point: the other's order then serves both.
     """
     leader = {s: s for s in graph.statements}
 
     def follows() -> tuple[str, str] | None:
-        beside: dict[tuple[bool, str], list[tuple[str, Dependence]]] = {}
+        neighbors: dict[tuple[bool, str], list[tuple[str, Dependence]]] = {}
         for e in edges:
             a, b = leader[e.source], leader[e.sink]
-            if a != b or not _is_at_once(graph, e):
+            if a != b or not _is_same_point(graph, e):
                 if by_reader:
-                    beside.setdefault((True, a), []).append((b, e))
-                beside.setdefault((False, b), []).append((a, e))
-        for (_, s), others in beside.items():
+                    neighbors.setdefault((True, a), []).append((b, e))
+                neighbors.setdefault((False, b), []).append((a, e))
+        for (_, s), others in neighbors.items():
             other = others[0][0]
-            if other != s and all(x == other and _is_at_once(graph, e) for x, e in others):
+            if other != s and all(x == other and _is_same_point(graph, e) for x, e in others):
                 return s, other
         return None
 
-    while (found := follows()) is not None:
-        one, other = found
+    while (pair := follows()) is not None:
+        one, other = pair
         leader = {s: other if x == one else x for s, x in leader.items()}
     return leader
 
 
-def _is_at_once(graph: StatementGraph, dependence: Dependence) -> bool:
+def _is_same_point(graph: StatementGraph, dependence: Dependence) -> bool:
     """Tell whether each point of the sink reads its own point of the source, over one box."""
     source, sink = graph[dependence.source].domain, graph[dependence.sink].domain
     return dependence.where == TRUE and source == sink and dependence.index == source.identity
 
 
-def _tie(graph: StatementGraph, dependence: Dependence) -> list[str]:
+def _constraints(graph: StatementGraph, dependence: Dependence) -> list[str]:
     """The pairs of points of a dependence, its source's dims primed."""
     source, sink = graph[dependence.source].domain, graph[dependence.sink].domain
     chosen = [] if dependence.where == TRUE else [isl.text(dependence.where)]
@@ -151,8 +158,8 @@ def _refused(why: str, trees: str = TREES) -> ScheduleError:
 
 
 @dataclass(frozen=True)
-class _When:
-    """A statement at one level: (dim · step + shift) · scale + rest; without a dim at `rest`."""
+class _Time:
+    """The time of a statement at one level: (dim · step + shift) · scale + rest, or only `rest`."""
 
     dim: str | None
     step: int
@@ -168,16 +175,16 @@ class _When:
         return self.dim, self.step, self.scale, self.rest
 
 
-Around = Mapping[str, Mapping[str, _When]]  # for each loop around its dim, and when statements run
+Around = Mapping[str, Mapping[str, _Time]]  # by dim of the loops around: times of statements
 
 
 @dataclass
 class _Nest:
-    """Items from isl's tree."""
+    """The conversion of isl's tree to items."""
 
     graph: StatementGraph
     sizes: Mapping[str, int]
-    number: Mapping[str, int]  # of each statement, or of the one at whose time it runs
+    number: Mapping[str, int]  # of each statement's leader in isl's tree
     edges: list[Dependence]
 
     def items(
@@ -191,15 +198,16 @@ class _Nest:
             case None:
                 feeds: dict[str, list[str]] = {s: [] for s in stmts}
                 for e in self.edges:
-                    if {e.source, e.sink} <= feeds.keys() and _is_at_once(self.graph, e):
+                    if {e.source, e.sink} <= feeds.keys() and _is_same_point(self.graph, e):
                         feeds[e.sink].append(e.source)
                 order = components(stmts, feeds.__getitem__)
                 return tuple(self.single(s, around) for part in order for s in part)
             case isl_schedules.ScheduleSequence(parts=parts):
                 out: list[Item] = []
                 for numbers, inside in parts:
-                    mine = [s for s in stmts if self.number[s] in numbers]
-                    out += self.items(inside, mine, around)
+                    out += self.items(
+                        inside, [s for s in stmts if self.number[s] in numbers], around
+                    )
                 return tuple(out)
             case isl_schedules.Band(levels=levels, inside=inside):
                 return self.level(levels, inside, stmts, around)
@@ -221,10 +229,10 @@ class _Nest:
         stmts: Sequence[str],
         around: Around,
     ) -> tuple[Item, ...]:
-        """The first level as loops, and what stands before, between and after them."""
+        """The first level as loops, and the statements before, between and after them."""
         if not levels:
             return self.items(inside, stmts, around)
-        at = {s: self.when(s, levels[0][self.number[s]]) for s in stmts}
+        at = {s: self.time(s, levels[0][self.number[s]]) for s in stmts}
         out: list[Item] = []
         for group in self.in_order(self.groups(at), at, around):
             dim, step = at[group[0]].dim, at[group[0]].step
@@ -238,13 +246,13 @@ class _Nest:
             out.append(Loop(dim, step, shifts, body))
         return tuple(out)
 
-    def when(self, statement: str, time: isl_schedules.Time) -> _When:
+    def time(self, statement: str, time: isl_schedules.Time) -> _Time:
         """The time of a statement for these bounds."""
         domain = self.graph[statement].domain
         dims = [(n, c) for n, c in time.factors if n in domain]
         const = time.const + sum(c * self.sizes[n] for n, c in time.factors if n not in domain)
         if not dims:
-            return _When(None, 1, 0, 1, const, const, const)
+            return _Time(None, 1, 0, 1, const, const, const)
         if len(dims) > 1:
             sums = " + ".join(f"{c}*{n}" for n, c in dims)
             raise _refused(f"{statement} would run at time {sums}")
@@ -253,9 +261,9 @@ class _Nest:
         ends = (evaluate(r.lo, self.sizes), evaluate(r.hi, self.sizes) - 1)
         first, last = sorted(factor * e + const for e in ends)
         shift, rest = divmod(const, abs(factor))
-        return _When(dim, 1 if factor > 0 else -1, shift, abs(factor), rest, first, last)
+        return _Time(dim, 1 if factor > 0 else -1, shift, abs(factor), rest, first, last)
 
-    def groups(self, at: Mapping[str, _When]) -> list[list[str]]:
+    def groups(self, at: Mapping[str, _Time]) -> list[list[str]]:
         """Statements that share a loop: of one dim and direction, at times that meet."""
         kinds: dict[tuple[str | None, int, int, int], list[str]] = {}
         for s, w in at.items():
@@ -276,9 +284,9 @@ class _Nest:
         return [sorted(g, key=order.__getitem__) for g in out]
 
     def in_order(
-        self, groups: list[list[str]], at: dict[str, _When], around: Around
+        self, groups: list[list[str]], at: dict[str, _Time], around: Around
     ) -> Iterator[list[str]]:
-        """Producers first; groups that need each other share a loop, where they have one dim."""
+        """Producers first; groups that read each other share a loop if they have the same dim."""
         of = {s: k for k, g in enumerate(groups) for s in g}
         feeds: dict[int, set[int]] = {k: set() for k in range(len(groups))}
         for e in self.edges:
@@ -290,7 +298,7 @@ class _Nest:
             fixed = [s for s in every if at[s].dim is None]
             if len({at[s].kind for s in every}) == 1:
                 yield every
-            elif any(len(groups[of[s]]) > 1 for s in fixed):  # each has a place of its own
+            elif any(len(groups[of[s]]) > 1 for s in fixed):  # order these one by one
                 moving = [groups[k] for k in part if groups[k][0] not in fixed]
                 yield from self.in_order([*([s] for s in fixed), *moving], at, around)
             else:
@@ -298,7 +306,7 @@ class _Nest:
                 yield every
 
     def carried(self, dependence: Dependence, around: Around) -> bool:
-        """Tell whether an earlier turn of a loop around has what a dependence needs."""
+        """Tell whether an earlier iteration of a loop around computes what a dependence needs."""
         index = dict(zip(self.graph[dependence.source].domain.dims, dependence.index, strict=True))
         for dim, at in around.items():
             ahead = is_shift(index[dim], dim) if dim in index else None
@@ -307,23 +315,23 @@ class _Nest:
                 return True
         return False
 
-    def join(self, every: list[str], fixed: list[str], at: dict[str, _When]) -> None:
-        """Take statements at fixed times, points of the dim of the others' loop, into that loop.
+    def join(self, every: list[str], fixed: list[str], at: dict[str, _Time]) -> None:
+        """Move statements at fixed times, which are points of the dim of the others' loop, into it.
 
-        Raises ScheduleError where they are not, or the others have several loops.
+        Raises ScheduleError if they are not such points, or the others have several loops.
         """
         moving = [s for s in every if s not in fixed]
         loop = at[moving[0]]
         assert loop.dim is not None
-        strange = [s for s in moving if at[s].kind != loop.kind]
+        misfits = [s for s in moving if at[s].kind != loop.kind]
         for s in fixed:
             domain, w = self.graph[s].domain, at[s]
-            turn, rest = divmod(w.first - loop.rest, loop.scale)
+            iteration, rest = divmod(w.first - loop.rest, loop.scale)
             if rest or loop.dim not in domain or domain[loop.dim].size(self.sizes) != 1:
-                strange.append(s)
+                misfits.append(s)
                 continue
-            shift = turn - loop.step * evaluate(domain[loop.dim].lo, self.sizes)
+            shift = iteration - loop.step * evaluate(domain[loop.dim].lo, self.sizes)
             at[s] = replace(loop, shift=shift, first=w.first, last=w.last)
-        if strange:
-            turns = "would run in one turn of" if strange[0] in fixed else "runs otherwise in"
-            raise _refused(f"{strange[0]} {turns} the loop over {loop.dim} of {moving[0]}")
+        if misfits:
+            turns = "would run in one turn of" if misfits[0] in fixed else "runs otherwise in"
+            raise _refused(f"{misfits[0]} {turns} the loop over {loop.dim} of {moving[0]}")

@@ -1,4 +1,4 @@
-"""Equations to statements: every branch of a definition becomes a statement with its own domain.
+"""Lower equations to statements: every branch of a definition gets a statement with its domain.
 
 u[t<T,i<I] = merge(u0[i], c, mul, when=(t == 0, ..))   →   u[0, i<I] = u0[i]
                                                            u[t<1..T, 0] = c
@@ -24,11 +24,9 @@ from recurra.ops.reduction import Fold
 from recurra.polyhedral.boxes import Box, split_boxes
 
 COPY = Merge(when=(TRUE,))
-SUM = "+"  # the running value of the fold f is the array +f
 
-
-Cut = tuple[str, Expr | int]  # a dim, and the point of it that is a statement of its own
-Cuts = Mapping[str, frozenset[Cut]]  # of the equations that are several statements
+Cut = tuple[str, Expr | int]  # a dim, and a point of it that gets its own statement
+Cuts = Mapping[str, frozenset[Cut]]  # by equation
 
 
 def lower_values(
@@ -39,11 +37,12 @@ def lower_values(
 ) -> StatementGraph:
     """Return the statements of a graph for known bounds; branches that never hold have none.
 
-    Equations that are not in `cuts` (None: all with branches are) stay one statement each, which
-    chooses among its operands (if conversion): one loop then runs all branches, where it would be
-    cut at every border. The others are cut into their branches, and at the points given. Those in
-    `guards` run under a condition, and those that conditions on data decide under these, if that
-    leaves out enough.
+    Args:
+        cuts: the equations that are split into their branches, and at these points (None: all
+            with branches). Others stay one statement, which selects among its operands (if
+            conversion): one loop then runs all branches, instead of one loop between each border.
+        guards: conditions under which equations run. Conditions on data are added for those that
+            these would skip often enough.
     """
     by_data = worth_asking(graph, sizes)
     if cuts is None:
@@ -52,17 +51,17 @@ def lower_values(
     arrays: list[Array] = []
     for n in graph.nodes.values():
         array = Array(n.name, n.domain, n.type, n.loc)
-        made: Iterable[Statement] = (_whole(n, n.op, n.args),)
+        lowered: Iterable[Statement] = (_whole(n, n.op, n.args),)
         if isinstance(n.op, Fold):
-            made = _fold(graph, n)
-            arrays.append(replace(array, name=made[0].name))
+            lowered = _fold(graph, n)
+            arrays.append(replace(array, name=lowered[0].name))
         elif n.name in cuts:
-            made = _pieces(graph, n, cuts[n.name], sizes)
+            lowered = _pieces(graph, n, cuts[n.name], sizes)
         if n.name in by_data:
-            made = [_decided(s, n, by_data[n.name]) for s in made]
+            lowered = [_decided(s, n, by_data[n.name]) for s in lowered]
         if n.name in guards:
-            made = (replace(s, where=both(s.where, guards[n.name])) for s in made)
-        statements += made
+            lowered = (replace(s, where=both(s.where, guards[n.name])) for s in lowered)
+        statements += lowered
         arrays.append(array)
     return StatementGraph(
         {a.name: a for a in arrays}, {s.name: s for s in statements}, graph.outputs, graph.dims
@@ -70,47 +69,41 @@ def lower_values(
 
 
 def _whole(node: Node, op: Op, args: tuple[Ref, ...]) -> Statement:
-    """One statement for all of an equation."""
+    """One statement for all points of an equation."""
     whole = Ref(node.name, node.domain.identity)
     return Statement(node.name, op, args, node.domain, node.type, whole, node.name, loc=node.loc)
 
 
 def _decided(statement: Statement, node: Node, conditions: Iterable[DataCondition]) -> Statement:
-    """A statement under conditions on data, which it reads itself if its op leaves room for more
-    operands."""
-    found = tuple(sorted(conditions, key=str))
+    """A statement under conditions on data, which are operands unless its op is a merge or fold."""
+    ordered = tuple(sorted(conditions, key=str))
     if isinstance(node.op, (Merge, Fold)):
-        return replace(statement, decided_by=found)
-    args = (*statement.args, *(c.ref for c in found))
-    return replace(statement, args=args, decided_by=found, asks=True)
+        return replace(statement, decided_by=ordered)
+    args = (*statement.args, *(c.ref for c in ordered))
+    return replace(statement, args=args, decided_by=ordered, asks=True)
 
 
 def _fold(graph: Graph, node: Node) -> tuple[Statement, Statement]:
-    """The statement that adds up what the operand is at points of the fold, and the total."""
-    total = Ref(graph.fresh(SUM + node.name), node.domain.identity)
+    """The statement that adds the operand to the running value +f, and the total of a fold f."""
+    running = Ref(graph.fresh(f"+{node.name}"), node.domain.identity)
     source = graph.read(node.args[0].name)
-    mine = {r.dim: r for r in node.domain}
-    domain = Domain(tuple(mine.get(r.dim, r) for r in graph[source.name].domain))
-    step = Statement(
-        total.name,
-        node.op,
-        (source,),
-        domain,
-        node.type,
-        total,
-        node.name,
+    own = {r.dim: r for r in node.domain}
+    domain = Domain(tuple(own.get(r.dim, r) for r in graph[source.name].domain))
+    step = replace(
+        _whole(node, node.op, (source,)),
+        name=running.name,
+        domain=domain,
+        write=running,
         accumulates=True,
-        loc=node.loc,
     )
-    return step, _whole(node, COPY, (total,))
+    return step, _whole(node, COPY, (running,))
 
 
 def _pieces(
     graph: Graph, node: Node, cuts: Iterable[Cut], sizes: Mapping[str, int]
 ) -> Iterator[Statement]:
     """A statement for each box of a branch between cuts, in the order of the branches."""
-    whole, found = _whole(node, node.op, node.args), list[Statement]()
-    branches = [(TRUE, whole)]
+    branches = [(TRUE, _whole(node, node.op, node.args))]
     if isinstance(node.op, Merge):
         copies = [
             replace(_whole(node, COPY, (a,)), loc=loc)
@@ -121,23 +114,24 @@ def _pieces(
     for cut in sorted(cuts, key=str):
         finer = [(*part, side) for part in parts for side in _sides(cut)]
         parts = [sides for sides in finer if split_boxes(node.domain, both(*sides), sizes)]
-    for sides in parts:
-        for when, s in branches:
-            found += [
-                _restrict(s, box) for box in split_boxes(node.domain, both(when, *sides), sizes)
-            ]
-    for k, s in enumerate(found):
-        yield replace(s, name=graph.fresh(f"{node.name}.{k}")) if len(found) > 1 else s
+    pieces = [
+        _restrict(s, box)
+        for sides in parts
+        for when, s in branches
+        for box in split_boxes(node.domain, both(when, *sides), sizes)
+    ]
+    for k, s in enumerate(pieces):
+        yield replace(s, name=graph.fresh(f"{node.name}.{k}")) if len(pieces) > 1 else s
 
 
 def _sides(cut: Cut) -> tuple[Expr, Expr, Expr]:
-    """The points before a cut, at it, and behind it."""
+    """The points before a cut, at it, and after it."""
     dim, at = Sym(cut[0]), cut[1]
     return compare("<", dim, at), compare("==", dim, at), compare(">", dim, at)
 
 
 def _restrict(statement: Statement, box: Box) -> Statement:
-    """A statement at the points of a box alone; dims of a single point are read at that point."""
+    """A statement at only the points of a box; dims of a single point are read at that point."""
     args = tuple(a.at(box.points) for a in statement.args)
     decided = tuple(replace(c, ref=c.ref.at(box.points)) for c in statement.decided_by)
     where = substitute(box.where, box.points)

@@ -1,13 +1,12 @@
-"""Reference executor: runs statements point by point in the order of a schedule, with NumPy.
+"""Reference executor: run statements point by point in the order of a schedule, with NumPy.
 
-Values are the interpreter's, of one operator at one point; the order is the schedule's. A read of
-a place that no statement has written yet is an error, and so is a place that is written twice.
-Slow on purpose: it is what lowering to statements and scheduling are checked against.
+The interpreter computes the values. Reading a place before it is written is an error, and so is
+writing it twice. Slow on purpose: lowering to statements and scheduling are checked against it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +38,7 @@ def run_statements(
 
 
 class ReferenceExecutor(Oracle):
-    """The arrays of a program while its statements run; memory never forgets a place."""
+    """The arrays of a program while its statements run; no place is ever freed."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class ReferenceExecutor(Oracle):
         self.statements = schedule.statements
 
     def value(self, name: str, point: Point) -> Any:
-        """Return what the place of an array holds; nothing is computed on demand."""
+        """Return the value at a place of an array; nothing is computed on demand."""
         assert (name, point) in self.memo, f"{name}{point} is read before it is written"
         return self.memo[name, point]
 
@@ -66,19 +65,16 @@ class ReferenceExecutor(Oracle):
 
     def times(self, loop: Loop, clocks: Clocks) -> range:
         """The times of a loop at which any of its statements may have a point."""
-        found: list[int] = []
-        for name in _names(loop.body):
-            env = self.point_of(name, clocks)
+        ends: list[int] = []
+        for name in loop.shift:
             r = self.statements[name].domain[loop.dim]
-            lo, hi = evaluate(r.lo, env), evaluate(r.hi, env)
-            points = range(lo, hi) if loop.step > 0 else range(1 - hi, 1 - lo)
-            found += [points[k] + loop.shift[name] for k in (0, -1) if points]
-        return range(min(found, default=0), max(found, default=-1) + 1)
+            times = loop.times(name, r, self.point_of(name, clocks))
+            ends += [times[k] for k in (0, -1) if times]
+        return range(min(ends, default=0), max(ends, default=-1) + 1)
 
     def point_of(self, name: str, clocks: Clocks) -> dict[str, Any]:
         """Bounds, and the point at which a statement runs at these times."""
-        point = {loop.dim: (time - loop.shift[name]) * loop.step for loop, time in clocks}
-        return {**self.env, **point}
+        return {**self.env, **{loop.dim: loop.point(name, time) for loop, time in clocks}}
 
     def run_statement(self, statement: Statement, clocks: Clocks) -> None:
         """Run a statement at its point, if it has one at these times."""
@@ -97,25 +93,17 @@ class ReferenceExecutor(Oracle):
             return
         assert key not in self.memo, f"{statement.array}{key[1]} is written twice"
         if statement.asks and not self.is_decided_for(statement, env):
-            self.memo[key] = left_out(statement, env)
+            self.memo[key] = _skipped(statement, env)
             return
         self.memo[key] = self.apply(replace(statement, args=statement.operands), key[1], env)
 
     def is_decided_for(self, statement: Statement, env: Env) -> bool:
-        """Do data say that the statement is needed at a point?"""
+        """Tell whether data say that the statement is needed at a point."""
         return all(bool(self.read(c.ref, env)) == c.holds for c in statement.decided_by)
 
 
-def left_out(statement: Statement, env: Env) -> np.ndarray:
-    """The value of what was not computed, which must not reach a result: NaN, if it is a float."""
+def _skipped(statement: Statement, env: Env) -> np.ndarray:
+    """The value of a skipped statement, which must not reach a result: NaN if it is a float."""
     assert isinstance(statement.type, Type)
     value = np.nan if is_float(statement.type.dtype) else 0
     return np.full(statement.type.sizes(env), value, NUMPY_NAME[statement.type.dtype])
-
-
-def _names(items: tuple[Item, ...]) -> Iterator[str]:
-    for it in items:
-        if isinstance(it, Exec):
-            yield it.name
-        else:
-            yield from _names(it.body)

@@ -1,8 +1,8 @@
-"""Shifts: how many steps each statement of one loop runs late.
+"""Retiming: choose the shift of each statement in a loop, the number of steps that it runs late.
 
-A dependence of lag v (v steps from producer to consumer, negative when the future is read) asks
-shift(sink) >= shift(source) - v. Statements of one cycle keep one shift, so that a state and the
-step that makes it stay together; the rest is placed so that the bytes held over time are least.
+A dependence of lag v (v steps from producer to consumer, negative if the future is read) requires
+shift(sink) >= shift(source) - v. Statements of one cycle keep one shift, so that a state stays with
+the step that computes it; the others are shifted so that the bytes held over time are least.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recurra.polyhedral.dependence_distance import Lag
 
 
 class Edge(NamedTuple):
-    """sink - source in steps is at least `low`; at most `high` (None: unbounded)."""
+    """The steps from source to sink: at least `low`, at most `high` (None: unbounded)."""
 
     source: str
     sink: str
@@ -27,7 +27,7 @@ class Edge(NamedTuple):
 def retime(
     nodes: Sequence[str], lags: Sequence[tuple[str, str, Lag]], weight: Mapping[str, float]
 ) -> dict[str, int]:
-    """The shifts, the smallest 0, of a loop that is legal, from lags of (source, sink)."""
+    """Return the shifts, the smallest 0, of a legal loop with these lags (source, sink, lag)."""
     edges = [Edge(source, sink, x.low, x.high) for source, sink, x in lags if x.low is not None]
     group = _groups(nodes, edges)
     reps = [n for n in nodes if group[n] == n]
@@ -37,18 +37,18 @@ def retime(
     assert least is not None, "a cycle needs its own future"
     if not any(least.values()):
         return dict.fromkeys(nodes, 0)
-    chosen = _cheapest(reps, between, edges, group, weight)
-    return {n: chosen[group[n]] for n in nodes}
+    shift = _cheapest(reps, between, edges, group, weight)
+    return {n: shift[group[n]] for n in nodes}
 
 
 def _groups(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, str]:
-    """Statement -> representative; a cycle is one group where one shift serves all of it."""
+    """Statement -> representative; a cycle is one group if one shift is legal for all of it."""
     ahead: dict[str, list[str]] = {n: [] for n in nodes}
     for e in edges:
         ahead[e.source].append(e.sink)
     first = {n: part[0] for part in components(nodes, ahead.__getitem__) for n in part}
-    apart = {first[e.source] for e in edges if e.low < 0 and first[e.source] == first[e.sink]}
-    return {n: n if first[n] in apart else first[n] for n in nodes}
+    split = {first[e.source] for e in edges if e.low < 0 and first[e.source] == first[e.sink]}
+    return {n: n if first[n] in split else first[n] for n in nodes}
 
 
 def _cheapest(
@@ -60,8 +60,8 @@ def _cheapest(
 ) -> dict[str, int]:
     """The smallest shifts that hold the fewest bytes: min Σ weight · (last read - shift).
 
-    From the smallest that are legal, what is cheaper later moves on, until nothing is; whatever
-    it meets goes along (steepest descent of an L♮-convex function: Murota, 2003).
+    Start from the smallest legal shifts, and increase the sets of shifts that save bytes until none
+    does (steepest descent of an L♮-convex function: Murota, 2003).
     """
     held = sorted({e.source for e in edges})
     waits: list[tuple[Hashable, Hashable, int]] = [*between]
@@ -75,8 +75,8 @@ def _cheapest(
     assert at is not None, "a cycle needs its own future"
     while moves := _cheaper_later(price, waits, at):
         ahead = [x for x in waits if x[0] in moves and x[1] not in moves]
-        room = min(at[sink] + lag - at[source] for source, sink, lag in ahead)
-        at.update({x: at[x] + room for x in moves})
+        slack = min(at[sink] + lag - at[source] for source, sink, lag in ahead)
+        at.update({x: at[x] + slack for x in moves})
     base = min(at[r] for r in reps)
     return {r: at[r] - base for r in reps}
 
@@ -86,7 +86,7 @@ def _cheaper_later(
     waits: Sequence[tuple[Hashable, Hashable, int]],
     at: Mapping[Hashable, int],
 ) -> set[Hashable]:
-    """The fewest that save the most bytes by moving one step on, with all that must move too."""
+    """The smallest set whose increase by one step is legal and saves the most bytes."""
     network = Network()
     for x, cost in price.items():
         network.edge(ONE, x, -cost)

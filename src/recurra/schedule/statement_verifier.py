@@ -1,12 +1,13 @@
-"""Statement verifier: every place of every array is written once, and every read has a place.
+"""Verify that every place of every array is written at most once, and before it can be read.
 
-Shares no code with what makes statements: places are exact sets of isl for known bounds.
+Shares no code with the lowering to statements: places are exact sets of isl for known bounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
+from itertools import chain
 
 from recurra.ir.expr import TRUE, Expr
 from recurra.ir.graph import Ref
@@ -15,17 +16,14 @@ from recurra.polyhedral import isl
 
 
 def verify_statements(statements: StatementGraph, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """Return what is wrong with statements for known bounds, in words; empty if nothing is."""
-    found: list[str] = []
-    for array in statements.arrays.values():
-        found += _verify_writes(array, statements, sizes)
-    for s in statements.statements.values():
-        found += _verify_reads(s, statements, sizes)
-    return tuple(found)
+    """Return the errors in statements for known bounds."""
+    writes = (_verify_writes(a, statements, sizes) for a in statements.arrays.values())
+    reads = (_verify_reads(s, statements, sizes) for s in statements.statements.values())
+    return tuple(chain.from_iterable(chain(writes, reads)))
 
 
 def _verify_writes(array: Array, graph: StatementGraph, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Writers of an array take no place twice, stay inside its domain, and fill an output."""
+    """Check that an array is written in its domain, no place twice, and all of an output."""
     whole, writers = _places(array, sizes), graph.writers[array.name]
     written: list[isl.Set] = []
     for s in writers:
@@ -47,7 +45,7 @@ def _verify_writes(array: Array, graph: StatementGraph, sizes: Mapping[str, int]
 def _verify_reads(
     statement: Statement, graph: StatementGraph, sizes: Mapping[str, int]
 ) -> Iterator[str]:
-    """Every operand names an array, stays inside its domain and is written there."""
+    """Check that every operand names an array, is inside its domain, and is written."""
     arrays = graph.arrays
     for k, a in enumerate(statement.args):
         if a.name not in arrays:
@@ -69,7 +67,6 @@ def _verify_reads(
 
 
 def _unwritten(places: isl.Set, written: Iterable[isl.Set]) -> isl.Set:
-    """The places that are not written."""
     return reduce(lambda rest, more: rest.subtract(more), written, places)
 
 

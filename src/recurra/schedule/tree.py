@@ -6,8 +6,8 @@
       for t<T:    k1 k2 +dW | t-4: c d_y
       dW m v
 
-A statement at shift s runs at t = τ - s, in a loop backwards at t = s - τ (τ counts the loop's
-steps). `+dW` adds to the running value of the fold dW; dW itself stands where its total is ready.
+A statement at shift s runs at t = τ - s, in a backward loop at t = s - τ (τ counts the loop's
+steps). `+dW` adds to the running value of the fold dW; dW itself is where its total is ready.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count
+from itertools import count, takewhile
 from typing import Any
 
 from recurra.ir.expr import evaluate
@@ -26,23 +26,24 @@ from recurra.ops.collective import SHARD
 from recurra.ops.source import Input
 from recurra.report.html import code_html
 
-TOP = 0  # the id of no loop: what stands for the whole schedule in maps by loop
+TOP = 0  # the id of no loop; the key of the whole schedule in maps by loop
 
 
 @dataclass(frozen=True)
 class Exec:
-    """Runs one statement at the current point."""
+    """An item that runs one statement at the current point."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Runs `body` for every step; `shifts` says how late each statement is, `step` is +1 or -1.
+    """A loop that runs `body` at every step.
 
-    The `id` is the loop's own in its schedule, from 1 on, and stays when the loop is rebuilt with
-    another body or other shifts. What is `predicated` asks at every step if it runs: it
-    does at its own points only, and cuts the loop nowhere.
+    `shifts` are the delays of statements, in steps; `step` is +1 or -1. The `id`, from 1 on, is
+    unique in a schedule, and stays when the loop is rebuilt with another body or other shifts.
+    Statements that are `predicated` test at every step whether they run, so the loop is not split
+    at the ends of their ranges.
     """
 
     dim: str
@@ -68,6 +69,7 @@ class Loop:
 
 
 Item = Exec | Loop
+Path = tuple[tuple[int, Loop | None], ...]  # at every depth: position, and the loop entered there
 
 
 @dataclass(frozen=True)
@@ -86,29 +88,29 @@ class Schedule:
 
     @cached_property
     def predicated(self) -> frozenset[str]:
-        """The statements that ask at every step of a loop if they run."""
+        """The statements that test at every step of some loop whether they run."""
         return frozenset[str]().union(*(x.predicated for x in self.loops()))
 
     def loops(self) -> list[Loop]:
-        """Every loop, those around ahead of those inside."""
-        out: list[Loop] = []
-        todo = list(self.items)
-        while todo:
-            it = todo.pop(0)
-            if isinstance(it, Loop):
-                out.append(it)
-                todo = [*it.body, *todo]
-        return out
+        """Every loop, outer before inner."""
+
+        def walk(items: tuple[Item, ...]) -> Iterator[Loop]:
+            for it in items:
+                if isinstance(it, Loop):
+                    yield it
+                    yield from walk(it.body)
+
+        return list(walk(self.items))
 
     def places(self) -> dict[str, tuple[int, ...]]:
-        """Map each statement to its position at every depth: what is less runs first."""
+        """The position of each statement at every depth; lower positions run first."""
         return {s: tuple(k for k, _ in path) for s, path in self.paths().items()}
 
-    def paths(self) -> dict[str, tuple[tuple[int, Loop | None], ...]]:
-        """Map each statement to the position, and the loop entered there, at every depth."""
-        out: dict[str, tuple[tuple[int, Loop | None], ...]] = {}
+    def paths(self) -> dict[str, Path]:
+        """The path of each statement."""
+        out: dict[str, Path] = {}
 
-        def walk(items: tuple[Item, ...], path: tuple[tuple[int, Loop | None], ...]) -> None:
+        def walk(items: tuple[Item, ...], path: Path) -> None:
             for k, it in enumerate(items):
                 if isinstance(it, Exec):
                     out[it.name] = (*path, (k, None))
@@ -117,6 +119,12 @@ class Schedule:
 
         walk(self.items, ())
         return out
+
+
+def common_loops(one: Path, other: Path) -> list[Loop]:
+    """The loops on both paths."""
+    pairs = takewhile(lambda p: p[0][0] == p[1][0], zip(one, other, strict=False))
+    return [loop for (_, loop), _ in pairs if loop is not None]
 
 
 def number_loops(items: tuple[Item, ...]) -> tuple[Item, ...]:
@@ -133,14 +141,12 @@ def number_loops(items: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 def is_constant(statement: Statement) -> bool:
-    """Is it the same everywhere, of nothing, in every worker? Then it is made where it is used."""
-    source = (
-        not statement.args
-        and not statement.domain.ranges
-        and statement.op.pure
-        and not isinstance(statement.op, Input)
-    )
-    return source and not statement.op.drawn and SHARD not in statement.op.mentions()
+    """Tell whether a value has no operands and is the same at every point in every worker: it is
+    then computed where it is used."""
+    op = statement.op
+    if statement.args or statement.domain.ranges or isinstance(op, Input):
+        return False
+    return op.pure and not op.drawn and SHARD not in op.mentions()
 
 
 def _lines(
@@ -163,10 +169,10 @@ def _lines(
 
 
 def phases(schedule: Schedule) -> dict[str, tuple[object, ...]]:
-    """Map each equation in a loop to the loops around it, and its delay in the innermost one.
+    """Map each equation in a loop to the loops around it, and its shift in the innermost one.
 
-    Folds are left out: their steps belong to where their operand is. Of branches that run in
-    several places it is that of the last.
+    Folds are left out: their additions belong to the loops of their operand. An equation whose
+    branches run in several places has the loops of the last.
     """
     out: dict[str, tuple[object, ...]] = {}
     for s, path in schedule.paths().items():

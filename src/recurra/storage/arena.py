@@ -9,19 +9,23 @@ from recurra.report.html import table_html
 
 @dataclass(frozen=True)
 class Life:
-    """A store, its bytes, the first and last step at which it is needed."""
+    """The live range of a store: its bytes, and the first and last step at which it is needed."""
 
     store: str
     nbytes: int
     first: int
     last: int
 
+    def meets(self, other: Life) -> bool:
+        """Tell whether both are alive at some step."""
+        return self.first <= other.last and other.first <= self.last
+
 
 @dataclass(frozen=True)
 class Arena:
-    """The places of stores in one block; no arena is smaller than `load`, the fullest step.
+    """Offsets of stores in one block; `load`, the bytes of the fullest step, is the lower bound.
 
-    `least`: it is proven that there is none smaller.
+    `least`: no smaller arena exists, which is proven.
     """
 
     lives: tuple[Life, ...]
@@ -33,25 +37,24 @@ class Arena:
 
     @property
     def places(self) -> dict[str, int]:
-        """Store -> its offset."""
+        """The offset of each store."""
         return {x.store: at for x, at in zip(self.lives, self.offsets, strict=True)}
 
     @property
     def stack(self) -> list[str]:
-        """Stores that lie on each other, from one that ends where the arena does: why it is so
-        large, as far as they reach down."""
-        placed = list(zip(self.lives, self.offsets, strict=True))
-        found: list[str] = []
-        top, first, last = self.nbytes, 0, max((x.last for x in self.lives), default=0)
+        """Stores directly on top of each other, from the end of the arena down: why it is so
+        large."""
+        stack: list[str] = []
+        upper = Life("", 0, 0, max((x.last for x in self.lives), default=0))
+        top = self.nbytes
         while below := [
             (x, at)
-            for x, at in placed
-            if at + x.nbytes == top and x.first <= last and first <= x.last
+            for x, at in zip(self.lives, self.offsets, strict=True)
+            if at + x.nbytes == top and x.meets(upper)
         ]:
-            x, top = below[0]
-            first, last = x.first, x.last
-            found.append(x.store)
-        return found
+            upper, top = below[0]
+            stack.append(upper.store)
+        return stack
 
     @property
     def apart(self) -> int:
@@ -60,7 +63,7 @@ class Arena:
 
     @property
     def fragmentation(self) -> float:
-        """The part of the arena that is lost between stores, even at the fullest step."""
+        """The fraction of the arena that no store uses at the fullest step."""
         return 1 - self.load / self.nbytes if self.nbytes else 0.0
 
     def __str__(self) -> str:
@@ -72,7 +75,7 @@ class Arena:
 
     @property
     def total(self) -> str:
-        """The size, beside the stores' size apart, in words."""
+        """The size in words, beside the size of separate buffers."""
         lost = f"{self.fragmentation:.1%} lost to fragmentation"
         proven = ", none is smaller" if self.least else ""
         return f"arena {self.nbytes:,} B by {self.by}{proven}, {lost}; apart {self.apart:,} B"

@@ -1,10 +1,9 @@
-"""Stores of a program in one block of memory, at offsets that a solver gives.
+"""Place the stores of a program in one block of memory, at the offsets of a solver.
 
     ctx.compile({B: 64, T: 200}, backend="numpy", placement="exact")
 
-Those that are the caller's, inputs and outputs, stay apart, and so do offloaded ones. A solver is
-"greedy", "exact", a function of a `Problem`, or a file of offsets as minimalloc writes it, of what
-`to_csv` gives it.
+Inputs, outputs and offloaded stores keep buffers of their own. A solver is "greedy", "exact",
+a function of a `Problem`, or a file of offsets that minimalloc wrote for the rows of `to_csv`.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from recurra.storage.storage_plan import StoragePlan
 
 COLUMNS = ("id", "lower", "upper", "size", "offset")  # minimalloc's output
 
-Asked = Solve | str | Path
+PlacementSolver = Solve | str | Path
 
 
-def in_arena(plan: StoragePlan, asked: Asked) -> StoragePlan:
-    """The plan with its stores in an arena, as they were asked to be placed."""
+def in_arena(plan: StoragePlan, solver: PlacementSolver) -> StoragePlan:
+    """Return the plan with its stores in an arena, placed by a solver."""
     own = [n for n, s in plan.stores.items() if not (s.output or s.given or s.room)]
-    if isinstance(asked, Path) or (isinstance(asked, str) and asked.endswith(".csv")):
-        path = Path(asked)
+    if isinstance(solver, Path) or (isinstance(solver, str) and solver.endswith(".csv")):
+        path = Path(solver)
         try:
             text = path.read_text()
         except OSError as error:
@@ -40,15 +39,16 @@ def in_arena(plan: StoragePlan, asked: Asked) -> StoragePlan:
                 f"the offsets of {path} cannot be read", facts=error.strerror or "", loc=here()
             ) from None
         arena = from_csv(text, allocate(plan, stores=own), str(path))
-    elif asked == "exact":
+    elif solver == "exact":
         arena = allocate(plan, exactly, "exact", ARENA_SEARCH_HALVINGS, own)
-    elif asked == "greedy":
+    elif solver == "greedy":
         arena = allocate(plan, stores=own)
-    elif callable(asked):
-        arena = allocate(plan, asked, getattr(asked, "__name__", "solve"), ARENA_SOLVER_TRIES, own)
+    elif callable(solver):
+        name = getattr(solver, "__name__", "solve")
+        arena = allocate(plan, solver, name, ARENA_SOLVER_TRIES, own)
     else:
         raise RecurraError(
-            f"there is no placement {asked!r}",
+            f"there is no placement {solver!r}",
             facts="there are 'greedy', 'exact', 'mapping', a file of offsets, and functions",
             hint="placement='greedy'",
             loc=here(),
@@ -57,9 +57,9 @@ def in_arena(plan: StoragePlan, asked: Asked) -> StoragePlan:
 
 
 def exactly(problem: Problem) -> Solution:
-    """Everything at once, by branch and bound in two orders; nothing, if the nodes are used up.
+    """Place all buffers by branch and bound in two orders; none if the search runs out of nodes.
 
-    Raises ProblemError if it is proven that not all of it fits.
+    Raises ProblemError if it is proven that they do not all fit.
     """
     lives = [b.live_range for b in problem.buffers]
     times = {t: k for k, t in enumerate(sorted({first for first, _ in lives}))}
@@ -84,7 +84,7 @@ def exactly(problem: Problem) -> Solution:
 
 
 def to_csv(arena: Arena, offsets: bool = False) -> str:
-    """The rows that minimalloc reads; with `offsets` those that it writes."""
+    """The rows that minimalloc reads or, with `offsets`, the rows that it writes."""
     rows = [
         (x.store, str(x.first), str(x.last + 1), str(x.nbytes), str(at))
         for x, at in zip(arena.lives, arena.offsets, strict=True)
@@ -94,30 +94,35 @@ def to_csv(arena: Arena, offsets: bool = False) -> str:
 
 
 def from_csv(text: str, arena: Arena, where: str) -> Arena:
-    """The arena with the offsets of a file. Raises ProblemError where they are not of its stores,
-    or two that are alive at once have the same bytes."""
-    found: dict[str, Mapping[str, str]] = {
+    """The arena with the offsets of a file.
+
+    Raises ProblemError if they belong to other stores, or if two stores that are alive at once
+    overlap.
+    """
+    rows: dict[str, Mapping[str, str]] = {
         row["id"]: row for row in csv.DictReader(io.StringIO(text)) if row.get("id")
     }
     offsets: list[int] = []
     for x in arena.lives:
-        row = found.pop(x.store, None)
-        want = {"lower": x.first, "upper": x.last + 1, "size": x.nbytes}
-        told = {k: row.get(k) for k in want} if row is not None else None
-        if told != {k: str(v) for k, v in want.items()}:
+        row = rows.pop(x.store, {})
+        expected = {"lower": x.first, "upper": x.last + 1, "size": x.nbytes}
+        in_file = {k: row.get(k) for k in expected} if row else None
+        if in_file != {k: str(v) for k, v in expected.items()}:
             raise ProblemError(
                 f"{where}: {x.store} is not the store of this program",
-                facts=f"here it has {want}, there {told or 'no row'}",
+                facts=f"here it has {expected}, there {in_file or 'no row'}",
                 hint="write the file anew: placement.to_csv(program.arena())",
             )
-        at = str(row.get("offset")) if row is not None else ""
+        at = str(row.get("offset"))
         if not at.isdigit():
             raise ProblemError(f"{where}: the offset of {x.store} is {at!r}", facts="no number")
         offsets.append(int(at))
-    if found:
-        raise ProblemError(f"{where}: there is no store {next(iter(found))}", facts="in the arena")
+    if rows:
+        raise ProblemError(f"{where}: there is no store {next(iter(rows))}", facts="in the arena")
     top = max((a + x.nbytes for a, x in zip(offsets, arena.lives, strict=True)), default=0)
-    made = Arena(arena.lives, tuple(offsets), top, arena.load, Path(where).name, top == arena.load)
-    if wrong := conflicts(made):
-        raise ProblemError(f"{where}: the offsets do not hold", facts=wrong[0])
-    return made
+    placed = replace(
+        arena, offsets=tuple(offsets), nbytes=top, by=Path(where).name, least=top == arena.load
+    )
+    if errors := conflicts(placed):
+        raise ProblemError(f"{where}: the offsets do not hold", facts=errors[0])
+    return placed

@@ -1,10 +1,10 @@
-"""Values that are made only to be copied into a store are made in that store.
+"""Compute values that are only copied into a store in that store.
 
     k_of[t<256] = copy(pick(k_head[t//32], t%32))      k_head[z] is kept in k, at 32z : 32z+32
     k[t<T] = merge(k_of, k_rest, when=(t < 256, ..))   →   k[256<=t<T] = merge(k_rest)
 
-Copies are coalesced as those of registers are (Chaitin, 1982): the two never hold different values
-of one point. So a prompt's points are in memory once, and no loop moves them.
+This is register coalescing (Chaitin, 1982): the two never hold different values of one point. So
+a prompt's points are in memory once, and no loop moves them.
 """
 
 from __future__ import annotations
@@ -29,32 +29,28 @@ from recurra.transforms.rewriter.optimization_fuel import fuel
 
 @dataclass(frozen=True)
 class Coalesced:
-    """`name` is kept in `home`; of what it was copied by, `gone`, nothing is left."""
+    """`name` is stored in `home`; the equations `copies`, which copied it, are deleted."""
 
     name: str
     home: Home
     cut: int  # the first point that is not copied
-    gone: tuple[str, ...]
+    copies: tuple[str, ...]
 
 
 def coalesced(plan: StoragePlan) -> StoragePlan:
-    """The plan without the stores, and the copies, of what can be made where it is copied to."""
-    if any(len(found) > 1 for found in plan.statements.writers.values()):
-        return plan  # what is left of a copy is one statement again: others would lose theirs
+    """Return the plan without the copies whose source can be computed in place."""
+    if any(len(writers) > 1 for writers in plan.statements.writers.values()):
+        return plan  # statements are lowered anew, one per node: other splits would be lost
     for name in plan.graph.nodes:
         n = plan.graph.nodes.get(name)
         found = None if n is None else _find_home(plan, n)
-        if (
-            n is not None
-            and found is not None
-            and fuel().burn("a copy → made in its place", found.name)
-        ):
-            plan = _applied(plan, n, found)
+        if n and found and fuel().burn("a copy → made in its place", found.name):
+            plan = _coalesce(plan, n, found)
     return plan
 
 
 def _find_home(plan: StoragePlan, node: Node) -> Coalesced | None:
-    """Find the source of a merge's first points, if that can be kept in the store of the merge."""
+    """Find the source of a merge's first points, if the store of the merge can hold it."""
     split = _first_points(plan, node)
     if split is None:
         return None
@@ -68,13 +64,13 @@ def _find_home(plan: StoragePlan, node: Node) -> Coalesced | None:
     home = _home(node, dim, plan.graph[ref.name], ref, op)
     if home is None or not _fits(plan, home, cut, plan.graph[ref.name]):
         return None
-    if not _apart(plan, node, dim, cut, ref.name, pick):
+    if not _read_before(plan, node, dim, cut, ref.name, pick):
         return None
     return Coalesced(ref.name, home, cut, tuple(chain))
 
 
 def _first_points(plan: StoragePlan, node: Node) -> tuple[str, int] | None:
-    """(dim, cut) of a merge of two branches, of which the first is taken at all points < cut."""
+    """(dim, cut) of a merge of two branches, if the first is taken exactly at points < cut."""
     store = plan.stores.get(node.name)
     if not isinstance(node.op, Merge) or len(node.args) != 2 or node.name in plan.seeded:
         return None
@@ -94,7 +90,7 @@ def _first_points(plan: StoragePlan, node: Node) -> tuple[str, int] | None:
 
 
 def _copies(plan: StoragePlan, name: str) -> list[str] | None:
-    """Copies, each read by the one before alone, and at their end one element of an axis."""
+    """The chain of copies from `name` to a pick, each read only by the one before."""
     chain: list[str] = []
     while True:
         n = plan.graph[name]
@@ -109,7 +105,7 @@ def _copies(plan: StoragePlan, name: str) -> list[str] | None:
 
 
 def _home(node: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None:
-    """The place in the store of `node` that the points of `source` would have, by their copies."""
+    """The place in the store of `node` to which the points of `source` are copied."""
     if isinstance(source.type, Tuple) or isinstance(node.type, Tuple) or ref.slices:
         return None
     if source.type.dtype != node.type.dtype or not source.op.pure:
@@ -132,11 +128,12 @@ def _home(node: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None
 
 
 def _fits(plan: StoragePlan, home: Home, cut: int, source: Node) -> bool:
-    """Are all of its points in the store, those of one point in one piece?"""
-    axis = next((a for a in plan.stores[home.store].axes if a.dim == home.dim), None)
+    """Tell whether the store has every point of the source, each contiguous."""
+    axes = plan.stores[home.store].axes
+    axis = next((a for a in axes if a.dim == home.dim), None)
     if axis is None or axis.lo or axis.kind not in ("block", "tiled"):
         return False
-    if any(a.kind == "strided" for a in plan.stores[home.store].axes):
+    if any(a.kind == "strided" for a in axes):
         return False
     points = 1 if home.along is None else source.domain[home.along].size(plan.sizes)
     if not cut <= points * home.size <= axis.slots:
@@ -144,44 +141,42 @@ def _fits(plan: StoragePlan, home: Home, cut: int, source: Node) -> bool:
     return axis.kind == "block" or axis.tile % home.size == 0 or axis.tile == axis.slots
 
 
-def _apart(plan: StoragePlan, node: Node, dim: str, cut: int, name: str, pick: str) -> bool:
-    """Is all that reads it, but the copy, over when the store has other points written?
+def _read_before(plan: StoragePlan, node: Node, dim: str, cut: int, name: str, pick: str) -> bool:
+    """Tell whether all readers of the source, except the copy, run before the merge.
 
-    And is nothing asked for but whole points of it, and the store's by those who come later?
+    They must read whole points; readers of the merge must read its store, or only later points.
     """
     graph, paths = plan.graph, plan.schedule.paths()
     if name in graph.outputs or name in plan.homes or name in plan.seeded:
         return False
     others = [(r, k) for r, k in graph.readers[name] if r.name != pick]
-    behind = paths[node.name][0][0]
     early = [paths[x][0][0] for x in (name, *(r.name for r, _ in others)) if x in paths]
-    if any(at >= behind for at in early) or len(early) != len(others) + 1:
+    if max(early, default=0) >= paths[node.name][0][0] or len(early) != len(others) + 1:
         return False
     if any(r.args[k].slices or isinstance(r.op, Call) for r, k in others):
         return False
-    for r, k in graph.readers[node.name]:
-        later = dim in r.domain and not varies(r.domain[dim], plan.sizes)
-        later = later and evaluate(r.domain[dim].lo, plan.sizes) >= cut
-        if plan.accesses[r.name, k].how != "store" and not (
-            plan.accesses[r.name, k].how == "now" and later
-        ):
-            return False
-    return True
+
+    def later(domain: Domain) -> bool:
+        fixed = dim in domain and not varies(domain[dim], plan.sizes)
+        return fixed and evaluate(domain[dim].lo, plan.sizes) >= cut
+
+    accesses = ((r, plan.accesses[r.name, k]) for r, k in graph.readers[node.name])
+    return all(a == "store" or (a == "now" and later(r.domain)) for r, a in accesses)
 
 
-def _applied(plan: StoragePlan, node: Node, found: Coalesced) -> StoragePlan:
-    """The plan where `found` is kept in its home, and the merge is what is left of it."""
+def _coalesce(plan: StoragePlan, node: Node, found: Coalesced) -> StoragePlan:
+    """The plan with `found` in its home, and a merge of only the remaining points."""
     r = node.domain[found.home.dim]
     ranges = (replace(x, lo=found.cut) if x == r else x for x in node.domain)
     rest = replace(
         node, op=Merge(when=(both(),)), args=(node.args[1],), domain=Domain(tuple(ranges))
     )
-    nodes = {k: x for k, x in plan.graph.nodes.items() if k not in found.gone}
+    nodes = {k: x for k, x in plan.graph.nodes.items() if k not in found.copies}
     graph = Graph({**nodes, node.name: rest}, plan.graph.outputs, plan.graph.dims)
-    items = _without_statements(plan.schedule.items, found.gone)
-    accesses = {k: a for k, a in plan.accesses.items() if k[0] not in found.gone}
-    accesses[node.name, 0] = replace(accesses.pop((node.name, 1)), k=0)
-    carried = {k: v - set(found.gone) for k, v in plan.carried.items()}
+    items = _without_statements(plan.schedule.items, found.copies)
+    accesses = {k: a for k, a in plan.accesses.items() if k[0] not in found.copies}
+    accesses[node.name, 0] = accesses.pop((node.name, 1))
+    carried = {k: v.difference(found.copies) for k, v in plan.carried.items()}
     where = {s.equation: s.where for s in plan.statements.statements.values() if s.where != TRUE}
     return replace(
         plan,
@@ -192,21 +187,20 @@ def _applied(plan: StoragePlan, node: Node, found: Coalesced) -> StoragePlan:
             items=items,
         ),
         accesses=accesses,
-        stores={k: s for k, s in plan.stores.items() if k not in (found.name, *found.gone)},
+        stores={k: s for k, s in plan.stores.items() if k not in (found.name, *found.copies)},
         carried={k: v for k, v in carried.items() if v},
         homes={**plan.homes, found.name: found.home},
     )
 
 
-def _without_statements(items: tuple[Item, ...], gone: Collection[str]) -> tuple[Item, ...]:
-    """Return a schedule's items without some statements."""
+def _without_statements(items: tuple[Item, ...], deleted: Collection[str]) -> tuple[Item, ...]:
     out: list[Item] = []
     for it in items:
         if isinstance(it, Exec):
-            out += [] if it.name in gone else [it]
+            out += [] if it.name in deleted else [it]
             continue
-        body = _without_statements(it.body, gone)
-        shifts = tuple(p for p in it.shifts if p[0] not in gone)
+        body = _without_statements(it.body, deleted)
+        shifts = tuple(p for p in it.shifts if p[0] not in deleted)
         if body:
             out.append(replace(it, shifts=shifts, body=body))
     return tuple(out)

@@ -1,9 +1,9 @@
-"""Packs items with fixed lives into one memory, or finds that it cannot: what minimalloc is asked.
+"""Pack items with fixed live ranges into one memory, or prove that they do not fit.
 
-Branch and bound over the packings in which everything is as low as it goes. Items are placed in
-order of their offsets, of equal ones by rank, each on top of what its life meets; every packing can
-be moved down to one of these (Moffitt, "MiniMalloc", ASPLOS 2023). Sets of items whose lives do not
-meet are packed one after another. The plain twin of `mapping/engine/pack.h`.
+Branch and bound over the packings in which every item is as low as possible. Items are placed in
+order of offset, then rank, each on top of the items that are alive with it; every packing can be
+moved down to one of these (Moffitt, "MiniMalloc", ASPLOS 2023). Sets of items that are never alive
+together are packed one after another. The plain twin of `mapping/engine/pack.h`.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from enum import IntEnum
 
 NEVER = 2**63 - 1
 
-Next = tuple[int, int, int]  # the lowest offset that is left to an item, its rank, the item
+Next = tuple[int, int, int]  # the lowest offset possible for an item, its rank, the item
 
 
 class Packed(IntEnum):
-    """Can it be packed?"""
+    """The answer to whether the items fit."""
 
     NO = 0
     YES = 1
-    UNKNOWN = 2  # the nodes are used up
+    UNKNOWN = 2  # the search ran out of nodes
 
 
 @dataclass
 class Packer:
     """Items [N]: their first and last steps, sizes, and ranks (a permutation; lower goes first).
 
-    With `by_load` first goes what lives in the fullest step of its part, and then by rank.
+    With `by_load`, items that are alive in the fullest step of their part go first, then by rank.
     """
 
     steps: int
@@ -40,40 +40,39 @@ class Packer:
     rank: Sequence[int]
     by_load: bool = False
     nodes: int = 0
-    most: int = 0
     offset: list[int] = field(default_factory=list)
 
-    def pack(self, most_nodes: int) -> Packed:
-        """Looks at this many nodes at most; `offset` [N] holds the answer if there is one."""
+    def pack(self, max_nodes: int) -> Packed:
+        """Search at most this many nodes; `offset` [N] holds the packing if there is one."""
         items = list(range(len(self.start)))
-        self.most, self.nodes = most_nodes, 0
+        self._max_nodes, self.nodes = max_nodes, 0
         self.offset = [-1] * len(items)
         self._least = [0] * len(items)
         self._rank = list(self.rank)
-        self._meets = [[j for j in items if j != i and self._meet(i, j)] for i in items]
-        return self._parts(items, (0, -1, -1))
+        self._neighbors = [
+            [j for j in items if j != i and start <= self.end[j] and self.start[j] <= end]
+            for i, (start, end) in enumerate(zip(self.start, self.end, strict=True))
+        ]
+        return self._pack_parts(items, (0, -1, -1))
 
-    def _meet(self, index: int, j: int) -> bool:
-        return self.start[index] <= self.end[j] and self.start[j] <= self.end[index]
+    def _pack_parts(self, items: list[int], after: Next) -> Packed:
+        """Pack the sets of items that no chain of live ranges connects, one after the other.
 
-    def _parts(self, items: list[int], after: Next) -> Packed:
-        """Sets of items whose lives do not meet, not even over others, one after the other.
-
-        Each is ranked anew, unless they are one set still.
+        Each set is ranked anew, unless there is only one.
         """
-        for part in self._apart(items):
+        for part in self._components(items):
             if len(part) == len(items) and self.nodes:
                 return self._search(items, after)
             before = self._rank.copy()
             if self.by_load:
-                self._ranked(part)
+                self._rank_by_load(part)
             found = self._search(part, (after[0], -1, -1))
             if found != Packed.YES:
                 self._rank = before
-                return found  # who called takes back what was placed
+                return found  # the caller undoes the placements
         return Packed.YES
 
-    def _ranked(self, part: list[int]) -> None:
+    def _rank_by_load(self, part: list[int]) -> None:
         load = [0] * self.steps
         for i in part:
             for t in range(self.start[i], self.end[i] + 1):
@@ -82,7 +81,7 @@ class Packer:
         for k, i in enumerate(sorted(part, key=lambda i: (-fullest[i], self.rank[i]))):
             self._rank[i] = k
 
-    def _apart(self, items: list[int]) -> list[list[int]]:
+    def _components(self, items: list[int]) -> list[list[int]]:
         parts: list[list[int]] = []
         until = -1
         for i in sorted(items, key=lambda i: (self.start[i], i)):
@@ -93,11 +92,11 @@ class Packer:
         return parts
 
     def _search(self, items: list[int], after: Next) -> Packed:
-        """Places what is left of a part; nothing goes before `after`."""
+        """Place the remaining items of a part; none goes before `after`."""
         self.nodes += 1
-        if self.nodes > self.most:
+        if self.nodes > self._max_nodes:
             return Packed.UNKNOWN
-        # An item at or above the lowest roof leaves a gap into which another one fits.
+        # An item at or above the lowest top of the others leaves a gap into which one of them fits.
         roof = min(self._least[i] + self.size[i] for i in items)
         for placed in sorted((self._least[i], self._rank[i], i) for i in items):
             if placed < after or placed[0] >= roof:
@@ -106,29 +105,27 @@ class Packer:
             rest = [j for j in items if j != i]
             before = self._least.copy()
             covered = self._place(placed)
-            found = Packed.NO
-            if self._possible(rest, placed):
-                found = self._parts(rest, placed)
+            found = self._pack_parts(rest, placed) if self._possible(rest, placed) else Packed.NO
             if found == Packed.YES:
                 return found
             for j in items:
                 self.offset[j] = -1
             self._least = before
             if found == Packed.UNKNOWN or not covered:
-                return found  # where nothing is above, no other place is better
+                return found  # with nothing above it, no other place is better
         return Packed.NO
 
     def _place(self, placed: Next) -> bool:
-        """Is anything left that will lie above it?"""
+        """Place an item; tell whether a remaining item will lie above it."""
         at, _, i = placed
         self.offset[i] = at
-        above = [j for j in self._meets[i] if self.offset[j] < 0]
+        above = [j for j in self._neighbors[i] if self.offset[j] < 0]
         for j in above:
             self._least[j] = max(self._least[j], at + self.size[i])
         return bool(above)
 
     def _possible(self, rest: list[int], placed: Next) -> bool:
-        """Does what is left fit, at each step, one above the other in order of lowest offsets?"""
+        """Tell whether the remaining items fit, stacked at each step in order of lowest offsets."""
         lowest = {i: self._lowest(i, placed) for i in rest}
         if any(at + self.size[i] > self.limit for i, at in lowest.items()):
             return False
@@ -139,8 +136,8 @@ class Packer:
         return max(top) <= self.limit
 
     def _lowest(self, index: int, placed: Next) -> int:
-        """The lowest place of an item: one that was passed over has to be lifted by a later one."""
+        """The lowest offset of an item; a later item must lift one that was passed over."""
         if (self._least[index], self._rank[index], index) >= placed:
             return self._least[index]
-        lifts = (j for j in self._meets[index] if self.offset[j] < 0)
+        lifts = (j for j in self._neighbors[index] if self.offset[j] < 0)
         return min((max(self._least[j], placed[0]) + self.size[j] for j in lifts), default=NEVER)

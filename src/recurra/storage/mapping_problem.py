@@ -1,9 +1,9 @@
-"""The memory-mapping problem and its answer: which uses of which tensors go to fast memory.
+"""The memory-mapping problem and its solution: which uses of which tensors are in fast memory.
 
 A program is a sequence of instructions; step t runs instruction t. Every use of a tensor by an
 instruction is a buffer. A solution gives some buffers a range of addresses of the fast memory and
-an interval of steps. Sizes are bytes, times are picoseconds: both integers, so that nothing is
-rounded, and undoing restores exactly.
+an interval of steps. Sizes are bytes and times are picoseconds, both integers: nothing is rounded,
+and undoing a move restores the state exactly.
 
 "Optimizing Memory Mapping Using Deep Reinforcement Learning" (arXiv 2305.07440), section 4.1,
 table 1 and appendix A. What the paper leaves open is settled in docs/mapping.md.
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from recurra.errors import RecurraError
 from recurra.report.html import table_html
 
-VARIED = 8  # of how many buffers of an instruction latencies are measured: appendix A
+VARIED = 8  # latencies are measured for all subsets of at most so many buffers: appendix A
 
 
 class ProblemError(RecurraError):
@@ -32,10 +32,10 @@ class ProblemError(RecurraError):
 class Buffer:
     """One use of a tensor by one instruction: table 1.
 
-    `live_range` is the first and last step at which the value is there: -1 means that it exists
-    before the program, the number of steps that it is wanted after it. Buffers with one `alias_id`
-    share their place, in fast memory or out of it. `benefit` is what the instruction gains if of
-    its buffers this one alone is in fast memory, `demand` the time of copying it.
+    `live_range` is the first and last step at which the value exists: -1 if it exists before the
+    program, the number of steps if it is needed after it. Buffers with the same `alias_id` share
+    their place, in fast memory or out of it. `benefit` is the time that the instruction gains if
+    only this one of its buffers is in fast memory, `demand` the time of copying the buffer.
     """
 
     size: int
@@ -48,7 +48,7 @@ class Buffer:
     benefit: int
 
     def __post_init__(self) -> None:
-        _hold_tuples(self, "live_range")
+        _to_tuples(self, "live_range")
         if len(self.live_range) != 2:
             raise ProblemError(
                 f"Buffer: live_range is {self.live_range}",
@@ -72,7 +72,7 @@ class Roofline:
     times: int = 1
 
     def __post_init__(self) -> None:
-        _hold_tuples(self, "slow", "fast")
+        _to_tuples(self, "slow", "fast")
 
     def latency(self, inside: Sequence[bool]) -> int:
         """Picoseconds with the buffers marked in `inside` in fast memory."""
@@ -82,16 +82,16 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Latency:
-    """Measured latencies: `latencies[m]` where bit k of m says that buffer `varied[k]` is inside.
+    """Measured latencies: `latencies[m]` if buffer `varied[k]` is inside for each bit k of m.
 
-    `varied` are positions among the instruction's buffers, at most eight; the others do not count.
+    `varied` are positions among the instruction's buffers, at most eight; others have no effect.
     """
 
     varied: tuple[int, ...]
     latencies: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _hold_tuples(self, "varied", "latencies")
+        _to_tuples(self, "varied", "latencies")
 
     def latency(self, inside: Sequence[bool]) -> int:
         """Picoseconds with the buffers marked in `inside` in fast memory."""
@@ -124,7 +124,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         for field, kind in (("instructions", Instruction), ("buffers", Buffer)):
-            object.__setattr__(self, field, _all_of(self.name, field, kind, getattr(self, field)))
+            parts = _tuple_of(self.name, field, kind, getattr(self, field))
+            object.__setattr__(self, field, parts)
         check(self)
 
     @property
@@ -134,24 +135,24 @@ class Problem:
     @cached_property
     def uses(self) -> tuple[tuple[int, ...], ...]:
         """The buffers of each instruction, by index."""
-        found: list[list[int]] = [[] for _ in self.instructions]
+        uses: list[list[int]] = [[] for _ in self.instructions]
         for i, b in enumerate(self.buffers):
-            found[b.target_time].append(i)
-        return tuple(map(tuple, found))
+            uses[b.target_time].append(i)
+        return tuple(map(tuple, uses))
 
     @cached_property
     def storages(self) -> tuple[tuple[int, ...], ...]:
         """The buffers that share a place: those of an alias group, or of a tensor without one."""
-        found: dict[tuple[bool, int], list[int]] = {}
+        groups: dict[tuple[bool, int], list[int]] = {}
         for i, b in enumerate(self.buffers):
             key = (False, b.tensor_id) if b.alias_id is None else (True, b.alias_id)
-            found.setdefault(key, []).append(i)
-        return tuple(map(tuple, found.values()))
+            groups.setdefault(key, []).append(i)
+        return tuple(map(tuple, groups.values()))
 
     def latency(self, step: int, inside: Sequence[bool]) -> int:
-        """Picoseconds of an instruction with the marked ones of its buffers in fast memory.
+        """Picoseconds of an instruction with its buffers marked in `inside` in fast memory.
 
-        Without a cost it is relative: 0 if all are in slow memory.
+        Without a cost the latency is relative: 0 with all buffers in slow memory.
         """
         cost = self.instructions[step].cost
         if cost is not None:
@@ -161,11 +162,10 @@ class Problem:
 
     def reward(self, inside: Sequence[bool]) -> int:
         """The gain, in picoseconds, over a program whose buffers are all in slow memory."""
-        total = 0
-        for t, uses in enumerate(self.uses):
-            here = [inside[i] for i in uses]
-            total += self.latency(t, [False] * len(uses)) - self.latency(t, here)
-        return total
+        return sum(
+            self.latency(t, [False] * len(uses)) - self.latency(t, [inside[i] for i in uses])
+            for t, uses in enumerate(self.uses)
+        )
 
     @cached_property
     def total(self) -> int:
@@ -196,10 +196,10 @@ class Problem:
 
 
 class Placement(NamedTuple):
-    """A buffer in fast memory: its address, its first and last step, and if it is copied there.
+    """A buffer in fast memory: its address, its first and last step, and whether it is copied.
 
-    An operand that is copied arrives in steps `start` to `target_time - 1`; an output that is
-    copied leaves in steps `target_time + 1` to `end`.
+    A copied operand arrives in steps `start` to `target_time - 1`; a copied output leaves in steps
+    `target_time + 1` to `end`.
     """
 
     offset: int
@@ -215,9 +215,9 @@ class Solution:
     placements: tuple[Placement | None, ...]
 
     def __post_init__(self) -> None:
-        _hold_tuples(self, "placements")
-        found = tuple(map(_placement_of, range(len(self.placements)), self.placements))
-        object.__setattr__(self, "placements", found)
+        _to_tuples(self, "placements")
+        parsed = tuple(map(_placement_of, range(len(self.placements)), self.placements))
+        object.__setattr__(self, "placements", parsed)
 
     def reward(self, problem: Problem) -> int:
         """Picoseconds gained over all buffers in slow memory."""
@@ -229,22 +229,22 @@ class Solution:
         return f"{len(inside)} of {len(self.placements)} buffers in fast memory, {copied} copied"
 
 
-def _placement_of(index: int, given: Any) -> Placement | None:
-    """A placement, which may be written as its four parts."""
-    if given is None or isinstance(given, Placement):
-        return given
+def _placement_of(index: int, value: Any) -> Placement | None:
+    """Convert a sequence of four parts to a placement."""
+    if value is None or isinstance(value, Placement):
+        return value
     try:
-        return Placement(*given)
+        return Placement(*value)
     except TypeError:
         raise ProblemError(
-            f"Solution: placements[{index}] is {given!r}",
+            f"Solution: placements[{index}] is {value!r}",
             facts="it must be None, or a placement of offset, start, end and copied",
             hint="Placement(0, 0, 2, copied=False)",
         ) from None
 
 
 def nothing(problem: Problem) -> Solution:
-    """The answer that always holds: every buffer in slow memory."""
+    """The solution that is always valid: every buffer in slow memory."""
     return Solution((None,) * len(problem.buffers))
 
 
@@ -263,18 +263,18 @@ def packing(
     fast_size: int,
     steps: Sequence[tuple[str, int]] | None = None,
 ) -> Problem:
-    """The problem of fitting all at once: (first step, last step, bytes) of each buffer.
+    """The problem of placing all buffers without copies: rows of (first step, last step, bytes).
 
-    Each buffer gains 1 ps, so the reward counts what is placed. `steps`: their names and how long
-    they last. A copy takes longer than the program: nothing is copied, so all of it must fit.
+    Each buffer gains 1 ps, so the reward counts the placed ones. A copy takes longer than the
+    program, so nothing is copied. `steps` are their names and durations.
     """
     count = 2 + max((last for _, last, _ in rows), default=-2)  # values die with their last step
-    told = list(steps or [(str(t), 1) for t in range(count)])
-    longer = 1 + sum(time for _, time in told)
+    durations = list(steps or [(str(t), 1) for t in range(count)])
+    longer = 1 + sum(time for _, time in durations)
     return Problem(
         name,
         fast_size,
-        tuple(Instruction(x, time) for x, time in told),
+        tuple(Instruction(x, time) for x, time in durations),
         tuple(
             Buffer(size, True, first, i, None, (first, last), longer, 1)
             for i, (first, last, size) in sorted(enumerate(rows), key=lambda row: row[1][0])
@@ -283,7 +283,7 @@ def packing(
 
 
 def check(problem: Problem) -> None:
-    """Raises `ProblemError` for the first contradiction."""
+    """Raise `ProblemError` for the first contradiction."""
     if not problem.instructions or not problem.buffers:
         what = "instructions" if not problem.instructions else "buffers"
         raise ProblemError(
@@ -294,20 +294,17 @@ def check(problem: Problem) -> None:
     if problem.fast_size < 0:
         raise ProblemError(f"{problem.name}: fast_size is negative: {problem.fast_size}")
     for i in range(len(problem.buffers)):
-        _buffer(problem, i)
-    _order(problem)
-    _tensors(problem)
-    _groups(problem)
+        _check_buffer(problem, i)
+    _check_order(problem)
+    _check_tensors(problem)
+    _check_alias_groups(problem)
     for t in range(problem.steps):
-        _instruction(problem, t)
+        _check_instruction(problem, t)
 
 
-def _all_of(who: str, field: str, kind: type, given: Any) -> tuple[Any, ...]:
-    """Give the parts of a problem as a tuple. Raises where one is of another kind."""
-    try:
-        parts = tuple(given)
-    except TypeError:
-        raise ProblemError(f"{who}: {field} is {given!r}, no sequence") from None
+def _tuple_of(who: str, field: str, kind: type, parts: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the parts as a tuple. Raises ProblemError if one is of another kind."""
+    parts = _to_tuple(who, field, parts)
     for k, part in enumerate(parts):
         if not isinstance(part, kind):
             raise ProblemError(
@@ -316,19 +313,22 @@ def _all_of(who: str, field: str, kind: type, given: Any) -> tuple[Any, ...]:
     return parts
 
 
-def _hold_tuples(part: object, *fields: str) -> None:
-    """Keep sequences as tuples, so that what has them can be hashed. Raises where one is none."""
+def _to_tuple(who: str, field: str, value: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(value)
+    except TypeError:
+        raise ProblemError(f"{who}: {field} is {value!r}, no sequence") from None
+
+
+def _to_tuples(part: object, *fields: str) -> None:
+    """Make sequences tuples, so that their dataclass can be hashed."""
     for field in fields:
-        given = getattr(part, field)
-        try:
-            object.__setattr__(part, field, tuple(given))
-        except TypeError:
-            who = type(part).__name__
-            raise ProblemError(f"{who}: {field} is {given!r}, no sequence") from None
+        value = _to_tuple(type(part).__name__, field, getattr(part, field))
+        object.__setattr__(part, field, value)
 
 
 def _expect_whole(who: str, field: str, value: Any) -> None:
-    """Raises where an amount is no whole number, as of bytes, or of picoseconds."""
+    """Raise ProblemError if an amount, of bytes or picoseconds, is no whole number."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         near = isinstance(value, float) and math.isfinite(value)
         hint = f"{field}={math.ceil(value)}" if near else ""
@@ -341,7 +341,7 @@ def named(index: int, buffer: Buffer) -> str:
     return f"buffer {index} (tensor {buffer.tensor_id}, {kind} at step {buffer.target_time})"
 
 
-def _buffer(problem: Problem, index: int) -> None:
+def _check_buffer(problem: Problem, index: int) -> None:
     b, steps = problem.buffers[index], problem.steps
     who, (first, last) = f"{problem.name}: {named(index, b)}", b.live_range
     whole = {"target_time": b.target_time, "tensor_id": b.tensor_id, "benefit": b.benefit}
@@ -370,7 +370,7 @@ def _buffer(problem: Problem, index: int) -> None:
         )
 
 
-def _order(problem: Problem) -> None:
+def _check_order(problem: Problem) -> None:
     keys = [(b.target_time, b.is_output) for b in problem.buffers]
     for i, (a, b) in enumerate(itertools.pairwise(keys), 1):
         if b < a:
@@ -381,13 +381,13 @@ def _order(problem: Problem) -> None:
             )
 
 
-def _tensors(problem: Problem) -> None:
-    seen: dict[int, int] = {}
-    written: dict[int, int] = {}
-    at: set[tuple[int, int]] = set()
+def _check_tensors(problem: Problem) -> None:
+    first_use: dict[int, int] = {}
+    written: set[int] = set()
+    used: set[tuple[int, int]] = set()
     for i, b in enumerate(problem.buffers):
         who = f"{problem.name}: {named(i, b)}"
-        j = seen.setdefault(b.tensor_id, i)
+        j = first_use.setdefault(b.tensor_id, i)
         a = problem.buffers[j]
         for field in ("size", "alias_id", "live_range"):
             x, y = getattr(a, field), getattr(b, field)
@@ -396,11 +396,11 @@ def _tensors(problem: Problem) -> None:
                     f"{who}: another {field} than the tensor's first use",
                     facts=f"{y} here, {x} for {named(j, a)}",
                 )
-        if (b.target_time, b.tensor_id) in at:
+        if (b.target_time, b.tensor_id) in used:
             raise ProblemError(f"{who}: used twice by one instruction", hint="merge the two uses")
-        at.add((b.target_time, b.tensor_id))
+        used.add((b.target_time, b.tensor_id))
         if b.is_output:
-            written[b.tensor_id] = i
+            written.add(b.tensor_id)
         elif b.live_range[0] >= 0 and b.tensor_id not in written:
             raise ProblemError(
                 f"{who}: read before it is written",
@@ -409,7 +409,7 @@ def _tensors(problem: Problem) -> None:
             )
 
 
-def _groups(problem: Problem) -> None:
+def _check_alias_groups(problem: Problem) -> None:
     groups: dict[int, dict[int, int]] = {}  # alias group -> tensor -> its first use
     for i, b in enumerate(problem.buffers):
         if b.alias_id is not None:
@@ -432,7 +432,7 @@ def _groups(problem: Problem) -> None:
                 )
 
 
-def _instruction(problem: Problem, step: int) -> None:
+def _check_instruction(problem: Problem, step: int) -> None:
     x, uses = problem.instructions[step], problem.uses[step]
     who = f"{problem.name}: instruction {step} ({x.name})"
     for what, value in _quantities(x.supply, x.cost):
@@ -440,14 +440,14 @@ def _instruction(problem: Problem, step: int) -> None:
         if value < 0:
             raise ProblemError(f"{who}: {what} is {value}", facts="it must not be negative")
     if isinstance(x.cost, Roofline):
-        _roofline(who, x.cost, len(uses))
+        _check_roofline(who, x.cost, len(uses))
     if isinstance(x.cost, Latency):
-        _table(who, x.cost, len(uses))
+        _check_latency(who, x.cost, len(uses))
     if x.cost is None:
         return
-    none = x.cost.latency([False] * len(uses))
+    slowest = x.cost.latency([False] * len(uses))
     for k, i in enumerate(uses):
-        alone = none - x.cost.latency([j == k for j in range(len(uses))])
+        alone = slowest - x.cost.latency([j == k for j in range(len(uses))])
         if alone != problem.buffers[i].benefit:
             raise ProblemError(
                 f"{problem.name}: {named(i, problem.buffers[i])}: benefit and cost disagree",
@@ -459,14 +459,14 @@ def _instruction(problem: Problem, step: int) -> None:
 def _quantities(supply: int, cost: Roofline | Latency | None) -> Iterator[tuple[str, int]]:
     yield "supply", supply
     if isinstance(cost, Roofline):
-        yield from (("compute", cost.compute), ("rest", cost.rest), ("overhead", cost.overhead))
-        yield "times", cost.times
+        for field in ("compute", "rest", "overhead", "times"):
+            yield field, getattr(cost, field)
         yield from (("fast", v) for v in cost.fast)
     elif isinstance(cost, Latency):
         yield from (("latency", v) for v in cost.latencies)
 
 
-def _roofline(who: str, cost: Roofline, uses: int) -> None:
+def _check_roofline(who: str, cost: Roofline, uses: int) -> None:
     for field, values in (("slow", cost.slow), ("fast", cost.fast)):
         if len(values) != uses:
             raise ProblemError(
@@ -481,7 +481,7 @@ def _roofline(who: str, cost: Roofline, uses: int) -> None:
             )
 
 
-def _table(who: str, cost: Latency, uses: int) -> None:
+def _check_latency(who: str, cost: Latency, uses: int) -> None:
     varied = cost.varied
     if len(varied) > VARIED or len(set(varied)) < len(varied):
         raise ProblemError(f"{who}: varies {varied}", facts=f"at most {VARIED} different buffers")

@@ -1,6 +1,6 @@
-"""Problem and solution ⇄ JSON, and what is to be packed ⇄ minimalloc's CSV.
+"""Read and write problems and solutions as JSON, and packing problems as minimalloc's CSV.
 
-`SCHEMA` is a JSON Schema (2020-12) of both files, and what reading checks them with.
+`SCHEMA` is the JSON Schema (2020-12) of both files; readers check files against it.
 """
 
 from __future__ import annotations
@@ -106,29 +106,23 @@ SCHEMA: Schema = {
 
 
 def problem_to_json(problem: Problem) -> str:
-    """One line per instruction and buffer: small, and pleasant to compare."""
+    """Return JSON with one line per instruction and buffer: small, and easy to compare."""
     head = {"format": PROBLEM, "name": problem.name, "fast_size": problem.fast_size}
-    instructions = [_instruction_out(x) for x in problem.instructions]
+    instructions = [_instruction_to_json(x) for x in problem.instructions]
     buffers = [
-        [
-            b.size,
-            bool(b.is_output),
-            b.target_time,
-            b.tensor_id,
-            b.alias_id,
-            *b.live_range,
-            b.demand,
-            b.benefit,
-        ]
+        (
+            *(b.size, bool(b.is_output), b.target_time, b.tensor_id, b.alias_id),
+            *(*b.live_range, b.demand, b.benefit),
+        )
         for b in problem.buffers
     ]
     return _lines(head, {"instructions": instructions, "buffers": buffers})
 
 
 def problem_from_json(text: str, where: str = "the text") -> Problem:
-    """The problem; raises `ProblemError` naming the item that is wrong."""
+    """Parse a problem; raises `ProblemError` naming the item that is wrong."""
     data = _checked(text, where, PROBLEM)
-    instructions = tuple(_instruction_in(x) for x in data["instructions"])
+    instructions = tuple(_instruction_from_json(x) for x in data["instructions"])
     buffers = tuple(
         Buffer(size, out, t, tensor, alias, (first, last), demand, benefit)
         for size, out, t, tensor, alias, first, last, demand, benefit in data["buffers"]
@@ -137,7 +131,7 @@ def problem_from_json(text: str, where: str = "the text") -> Problem:
 
 
 def solution_to_json(problem: Problem, solution: Solution) -> str:
-    """The placed buffers, one per line."""
+    """Return JSON with one line per placed buffer."""
     rows = [
         [i, p.offset, p.start, p.end, bool(p.copied)]
         for i, p in enumerate(solution.placements)
@@ -147,7 +141,7 @@ def solution_to_json(problem: Problem, solution: Solution) -> str:
 
 
 def solution_from_json(problem: Problem, text: str, where: str = "the text") -> Solution:
-    """A solution of this problem; whether it holds is for `mapping.validate` to say."""
+    """Parse a solution of this problem; `mapping.validate` checks whether it is valid."""
     data = _checked(text, where, SOLUTION)
     placements: list[Placement | None] = [None] * len(problem.buffers)
     for k, (i, offset, start, end, copied) in enumerate(data["placements"]):
@@ -161,9 +155,9 @@ def solution_from_json(problem: Problem, text: str, where: str = "the text") -> 
 
 
 def read_problem(path: Path, fast_size: int | None = None) -> Problem:
-    """A problem from a JSON file, or from a CSV file of minimalloc (then `fast_size` in bytes)."""
+    """Read a problem from JSON, or from minimalloc's CSV, which needs `fast_size` in bytes."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # with or without the mark that Excel writes
+        text = path.read_text(encoding="utf-8-sig")  # with or without the byte order mark of Excel
     except (OSError, UnicodeDecodeError) as error:
         raise ProblemError(f"{path} cannot be read", facts=str(error)) from None
     if path.suffix == ".csv":
@@ -174,18 +168,16 @@ def read_problem(path: Path, fast_size: int | None = None) -> Problem:
             )
         return problem_from_csv(text, fast_size, path.stem, str(path))
     problem = problem_from_json(text, str(path))
-    if fast_size is None:
-        return problem
-    return Problem(problem.name, fast_size, problem.instructions, problem.buffers)
+    return problem if fast_size is None else replace(problem, fast_size=fast_size)
 
 
 def problem_from_csv(
     text: str, fast_size: int, name: str = "packing", where: str = "the text"
 ) -> Problem:
-    """Read minimalloc's format: lives `lower` ≤ t < `upper`, all to be placed, no copies.
+    """Parse minimalloc's CSV: live ranges `lower` ≤ t < `upper`, all to be placed without copies.
 
     A step lasts from one lower or upper to the next. Each buffer gains 1 ps, so the reward counts
-    what is placed.
+    the placed ones.
     """
     rows = list(csv.reader(io.StringIO(text)))
     head = [c.strip() for c in rows[0]] if rows else []
@@ -199,7 +191,9 @@ def problem_from_csv(
         if len(row) > len(head):
             raise ProblemError(f"{where}:{line}: {len(row)} values for {len(head)} columns")
         if row:
-            lives.append(_life(dict(zip(head, row, strict=False)), fast_size, f"{where}:{line}"))
+            lives.append(
+                _live_range(dict(zip(head, row, strict=False)), fast_size, f"{where}:{line}")
+            )
     times = sorted({x for lower, upper, _ in lives for x in (lower, upper)})
     step = {time: t for t, time in enumerate(times)}
     lengths = [*(b - a for a, b in pairwise(times)), 0]
@@ -209,9 +203,9 @@ def problem_from_csv(
 
 
 def problem_to_csv(problem: Problem) -> str:
-    """One row per tensor: what must fit at once if every value stays in fast memory all its life.
+    """Return a row for each tensor: the packing that keeps every value in fast memory all its life.
 
-    Of an alias group, one row: from the first tensor's start to the last one's end.
+    An alias group has one row, from the first tensor's start to the last one's end.
     """
     lines = [",".join(PACKING)]
     for k, storage in enumerate(problem.storages):
@@ -223,21 +217,21 @@ def problem_to_csv(problem: Problem) -> str:
 
 
 def packing_to_csv(text: str, problem: Problem, solution: Solution) -> str:
-    """The rows of `problem_from_csv`'s text with a column `offset`: minimalloc's output."""
+    """Add a column `offset` to the text that `problem_from_csv` read: minimalloc's output."""
     rows = [row for row in csv.reader(io.StringIO(text)) if row]
     lower = [c.strip() for c in rows[0]].index("lower")
-    order = sorted(range(1, len(rows)), key=lambda k: int(rows[k][lower]))  # as the problem has it
+    order = sorted(range(1, len(rows)), key=lambda k: int(rows[k][lower]))  # that of the problem
     out = [[*rows[0], "offset"], *rows[1:]]
     for k, placed in zip(order, solution.placements, strict=True):
         assert placed is not None, "everything is packed"
         out[k] = [*rows[k], str(placed.offset)]
     assert len(order) == len(problem.buffers)
-    told = io.StringIO()
-    csv.writer(told, lineterminator="\n").writerows(out)
-    return told.getvalue()
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(out)
+    return stream.getvalue()
 
 
-def _life(row: Mapping[str, str], fast_size: int, where: str) -> tuple[int, int, int]:
+def _live_range(row: Mapping[str, str], fast_size: int, where: str) -> tuple[int, int, int]:
     numbers: list[int] = []
     for column in PACKING[1:]:
         try:
@@ -257,7 +251,7 @@ def _life(row: Mapping[str, str], fast_size: int, where: str) -> tuple[int, int,
     return lower, upper, size
 
 
-def _instruction_out(instruction: Instruction) -> dict[str, object]:
+def _instruction_to_json(instruction: Instruction) -> dict[str, object]:
     out: dict[str, object] = {"name": instruction.name, "supply": instruction.supply}
     c = instruction.cost
     if isinstance(c, Roofline):
@@ -268,20 +262,18 @@ def _instruction_out(instruction: Instruction) -> dict[str, object]:
     return out
 
 
-def _instruction_in(x: Json) -> Instruction:
+def _instruction_from_json(x: Json) -> Instruction:
     cost: Roofline | Latency | None = None
     if "roofline" in x:
-        r: Json = {**x["roofline"]}
-        cost = Roofline(r["compute"], tuple(r["slow"]), tuple(r["fast"]))
-        cost = replace(cost, **{k: v for k, v in r.items() if k not in ("slow", "fast")})
+        cost = Roofline(**x["roofline"])
     elif "table" in x:
-        cost = Latency(tuple(x["table"]["varied"]), tuple(x["table"]["latencies"]))
+        cost = Latency(**x["table"])
     return Instruction(x["name"], x["supply"], cost)
 
 
 def _lines(head: Mapping[str, object], lists: Mapping[str, Sequence[object]]) -> str:
     def one(value: object) -> str:
-        return json.dumps(value, separators=(",", ":"), default=index)  # of NumPy's integers
+        return json.dumps(value, separators=(",", ":"), default=index)  # NumPy's integers
 
     parts = [f"{one(k)}: {one(v)}" for k, v in head.items()]
     parts += [f"{one(k)}: [\n" + ",\n".join(map(one, v)) + "\n]" for k, v in lists.items()]
@@ -302,13 +294,13 @@ def _checked(text: str, where: str, kind: str) -> Json:
     return data
 
 
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "integer": (int,),
-    "boolean": (bool,),
-    "null": (type(None),),
+_TYPES: Mapping[str, type] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "boolean": bool,
+    "null": type(None),
 }
 
 
@@ -317,7 +309,7 @@ def _is(data: object, kind: str) -> bool:
 
 
 def _mismatch(data: Any, schema: Schema, at: str) -> str:
-    """Say where data does not fit the parts of JSON Schema that `SCHEMA` uses, and how; or ''."""
+    """Describe the first mismatch with the parts of JSON Schema that `SCHEMA` uses; '' if none."""
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     here = at or "the whole"
     if not any(_is(data, k) for k in kinds):

@@ -1,9 +1,9 @@
-"""Stores of which a few points are in memory at once; others lie on the host or a disk.
+"""Choose the stores to offload: few of their points are in memory, the others on host or disk.
 
     o: t: 1000, 4 of them here of u8[32,3,64,64], others on the disk
 
-What is offloaded is moved where a launch ends (section 5.2 of TEMPO), so the host counts its dim:
-every point is a buffer of its own, and a launch is given the one that it reads or writes.
+Points are moved when a launch ends (section 5.2 of TEMPO), so the dim's loop runs on the host:
+every point has its own buffer, and a launch gets the one that it reads or writes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ SHOWN = 4
 
 @dataclass(frozen=True)
 class Offload:
-    """The stores that go, and their tier.
+    """Which stores are offloaded, and to which tier.
 
-    `least` bytes make a store worth it (None: 1 MiB, and where nothing of that size can go, 4 KiB).
-    `room` of its points are in memory at once: one is used, the others are written or read
-    meanwhile. `stores` names those that may go (None: all). A disk is that of `folder`, by default
-    the system's for temporary files.
+    Args:
+        least: bytes from which a store is offloaded (None: 1 MiB, or 4 KiB if none is that large).
+        room: points of a store in memory at once: one is used while the others are moved.
+        stores: the names of the stores that may be offloaded (None: all).
+        folder: a folder on the disk, by default the system's for temporary files.
     """
 
     tier: Tier = "disk"
@@ -67,47 +68,47 @@ class Offload:
             )
 
     def choices(self) -> tuple[Offload, ...]:
-        """The same with what `least` can mean, to be tried in this order until something goes."""
+        """The same with each meaning of `least`, to be tried in this order until a store is
+        offloaded."""
         if self.least is not None:
             return (self,)
         return tuple(replace(self, least=least) for least in (MIN_OFFLOADED, DISK_PAGE))
 
     def likely(self, graph: Graph, sizes: Mapping[str, int]) -> Offload:
-        """The first of the choices for which a range that is read holds enough, else the last."""
+        """The first of the choices for which some range read is large enough, or the last."""
         reads = (a for n in graph.nodes.values() for a in n.args)
         most = max((_bytes_over_ranges(graph, a, sizes) for a in reads), default=0)
         *larger, last = self.choices()
         return next((c for c in larger if most >= parse(c.least or 0)), last)
 
     def may(self, name: str) -> bool:
-        """Tell whether a store is one of those that may go."""
+        """Tell whether a store is among those that may be offloaded."""
         return self.stores is None or name in self.stores
 
     def wants(self, name: str, nbytes: int) -> bool:
-        """Tell whether a store may go, and is large enough."""
-        return self.may(name) and nbytes >= parse(
-            MIN_OFFLOADED if self.least is None else self.least
-        )
+        """Tell whether a store may be offloaded, and is large enough."""
+        least = MIN_OFFLOADED if self.least is None else self.least
+        return self.may(name) and nbytes >= parse(least)
 
 
 def _bytes_over_ranges(graph: Graph, ref: Ref, sizes: Mapping[str, int]) -> int:
-    """The bytes of what is read over ranges, of all points of their dims; 0 of a single point."""
-    of = graph[ref.name]
-    whole = [r.dim for e, r in zip(ref.index, of.domain, strict=True) if isinstance(e, Slice)]
-    if not whole or not isinstance(of.type, Type) or of.type.mentions() - sizes.keys():
+    """The bytes of all points along the dims of which a read takes ranges; 0 for a single point."""
+    node = graph[ref.name]
+    dims = [r.dim for e, r in zip(ref.index, node.domain, strict=True) if isinstance(e, Slice)]
+    if not dims or not isinstance(node.type, Type) or node.type.mentions() - sizes.keys():
         return 0
-    return of.type.nbytes(sizes) * prod(graph.declared[d].range.size(sizes) for d in whole)
+    return node.type.nbytes(sizes) * prod(graph.declared[d].range.size(sizes) for d in dims)
 
 
 def offload_of(value: Any) -> Offload | None:
-    """The Offload that an option means: an Offload, a tier, or None."""
+    """Convert an option (an Offload, a tier or None) to an Offload."""
     if value is None or isinstance(value, Offload):
         return value
     return Offload(value)
 
 
 def worth(plan: StoragePlan, offload: Offload) -> dict[str, str]:
-    """The stores that may be offloaded, largest first, and the dim along which each is cut."""
+    """The stores that may be offloaded, largest first, and the dim along which each is split."""
     return {s.name: s.kept[0].dim for s in _by_size(plan) if not _obstacle(plan, s, offload)}
 
 
@@ -116,10 +117,10 @@ def _by_size(plan: StoragePlan) -> list[Store]:
 
 
 def _obstacle(plan: StoragePlan, store: Store, offload: Offload) -> str:
-    """Why a store does not go; nothing if it does.
+    """The reason why a store is not offloaded; "" if it is.
 
-    A tensor of one temporal dim only is always needed, and never goes: that is the papers' rule.
-    So neither do outputs and inputs, nor what lives no longer than a step in blocks.
+    Inputs and outputs stay; so do tensors over one temporal dim, which are always needed (the
+    papers' rule), and values that live no longer than a step of a blocked loop.
     """
     if not offload.may(store.name):
         return "is not one of those that may go"
@@ -142,20 +143,22 @@ def _obstacle(plan: StoragePlan, store: Store, offload: Offload) -> str:
 
 
 def stays(plan: StoragePlan, offload: Offload) -> str:
-    """Why nothing is offloaded: what keeps the largest stores where they are."""
-    unknown = [f"{n} is no store" for n in offload.stores or () if n not in plan.stores]
-    named = [s for s in _by_size(plan) if offload.may(s.name)]
-    why = [f"{s.name}, {s.nbytes(plan.sizes):,} B, {_obstacle(plan, s, offload)}" for s in named]
-    told = [*unknown, *why[:SHOWN]]
-    if len(why) > SHOWN:
-        told.append(f"{len(why) - SHOWN} more are {named[SHOWN].nbytes(plan.sizes):,} B or less")
-    return (
-        f"offload: nothing goes to the {offload.tier}: {'; '.join(told) or 'there are no stores'}"
-    )
+    """The remark that nothing is offloaded, with the obstacles of the largest stores."""
+    parts = [f"{n} is no store" for n in offload.stores or () if n not in plan.stores]
+    stores = [s for s in _by_size(plan) if offload.may(s.name)]
+    parts += [
+        f"{s.name}, {s.nbytes(plan.sizes):,} B, {_obstacle(plan, s, offload)}"
+        for s in stores[:SHOWN]
+    ]
+    if len(stores) > SHOWN:
+        largest = stores[SHOWN].nbytes(plan.sizes)
+        parts.append(f"{len(stores) - SHOWN} more are {largest:,} B or less")
+    why = "; ".join(parts) or "there are no stores"
+    return f"offload: nothing goes to the {offload.tier}: {why}"
 
 
 def moved(plan: StoragePlan, stores: Mapping[str, str], offload: Offload) -> list[str]:
-    """Say which stores were offloaded, and which could not be, a line each."""
+    """The remarks that say which stores were offloaded and which were not, a line each."""
     lines: list[str] = []
     for name, dim in stores.items():
         s = plan.stores[name]

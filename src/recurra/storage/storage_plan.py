@@ -1,12 +1,13 @@
 """The storage plan: where every read finds its value.
 
-A value stays a variable as long as the latest one computed is the one that is wanted: in the same
-step, one step later if the reader comes first, or after the loop if the last one is read. All
-else goes through a store, whose length in each dim is the longest time that a point is waited for.
+A value stays a variable if its readers want the one computed last: in the same step, one step later
+if the reader comes first, or after the loop if it reads the last one. All other values go through
+a store, whose length in each dim is the longest time from a write to a read of the same point.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,41 +27,32 @@ from recurra.polyhedral.extent import at_sizes, longest, varies
 from recurra.polyhedral.strides import stride
 from recurra.report.html import table_html
 from recurra.schedule.dependences import Dependence, dependences
-from recurra.schedule.legality import waited
-from recurra.schedule.tree import TOP, Loop, Schedule
+from recurra.schedule.legality import lag_in_loop
+from recurra.schedule.tree import TOP, Loop, Schedule, common_loops
 from recurra.storage.store import Home, Store, StoredAxis
 from recurra.storage.tiled_layout import in_a_ring, in_tiles
 
 if TYPE_CHECKING:
     from recurra.storage.arena import Arena
 
-How = Literal["now", "before", "last", "store"]
-Path = tuple[tuple[int, Loop | None], ...]
-
-
-@dataclass(frozen=True)
-class Access:
-    """The place of operand `k` of `sink`: this step, the one before, a loop's last, a store."""
-
-    sink: str
-    k: int
-    how: How
+# The variable of this step, of the step before, or of a loop's last step; or a store.
+AccessKind = Literal["now", "before", "last", "store"]
 
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """Accesses, stores, and for each loop, by its id, the variables that go from step to step."""
+    """Accesses by statement and operand, stores, and the variables that loops carry, by loop id."""
 
     schedule: Schedule
     sizes: Mapping[str, int]
-    accesses: Mapping[tuple[str, int], Access]
+    accesses: Mapping[tuple[str, int], AccessKind]
     stores: Mapping[str, Store]
     carried: Mapping[int, frozenset[str]]  # by loop: variables
-    starts: Mapping[int, tuple[str, ...]]  # by loop, or TOP: folds that start anew in its body
-    seeds: Mapping[int, tuple[tuple[str, str], ...]]  # by loop: (variable, value before its steps)
-    seeded: frozenset[str]  # merges that are such a variable: no choice is left at run time
-    homes: Mapping[str, Home] = field(default_factory=dict[str, Home])  # in stores of others
-    arena: Arena | None = None  # one block of memory in which stores lie
+    starts: Mapping[int, tuple[str, ...]]  # by loop, or TOP: folds that restart in its body
+    seeds: Mapping[int, tuple[tuple[str, str], ...]]  # by loop: (variable, its initial value)
+    seeded: frozenset[str]  # merges that such a variable replaces: no branch is chosen at run time
+    homes: Mapping[str, Home] = field(default_factory=dict[str, Home])  # places in other stores
+    arena: Arena | None = None  # the one block of memory that holds the stores
 
     @property
     def graph(self) -> Graph:
@@ -71,16 +63,12 @@ class StoragePlan:
         return self.schedule.statements
 
     def store_of(self, array: str) -> str:
-        """The array in whose store an array is kept: itself, or its home."""
+        """The array whose store holds an array: itself, or its home."""
         return self.homes[array].store if array in self.homes else array
 
     def written(self, statement: str) -> str:
-        """The store that a statement writes, if its array is kept."""
+        """The store that a statement writes, if its array has one."""
         return self.store_of(self.statements[statement].array)
-
-    def access(self, statement: str, index: int) -> How:
-        """The way in which operand `index` of a statement is found."""
-        return self.accesses[statement, index].how
 
     @cached_property
     def around(self) -> dict[str, tuple[int, ...]]:
@@ -89,12 +77,12 @@ class StoragePlan:
         return {s: tuple(x.id for _, x in p if x is not None) for s, p in paths.items()}
 
     def open(self, node: Statement, active: frozenset[str]) -> list[int]:
-        """The operands of a merge that may be chosen while just `active` runs: an operand of the
-        same step that does not run then belongs to a branch that is not taken."""
+        """The operands of a merge that may be chosen while only the statements `active` run: an
+        operand of the same step that does not run belongs to a branch that is not taken."""
         return [
             k
             for k, a in enumerate(node.args)
-            if self.accesses[node.name, k].how != "now"
+            if self.accesses[node.name, k] != "now"
             or self.around[a.name] != self.around[node.name]
             or not self.around[node.name]
             or a.name in active
@@ -108,34 +96,36 @@ class StoragePlan:
         return "\n".join(rows)
 
     def _repr_html_(self) -> str:
-        rows: list[dict[str, Any]] = []
-        for s in self.stores.values():
-            kept = ", ".join(map(str, s.kept)) or "one"
-            size = s.nbytes(self.sizes)
-            rows.append({"store": s.name, "points": kept, "of": str(s.type), "bytes": size})
+        rows: list[dict[str, Any]] = [
+            {
+                "store": s.name,
+                "points": ", ".join(map(str, s.kept)) or "one",
+                "of": str(s.type),
+                "bytes": s.nbytes(self.sizes),
+            }
+            for s in self.stores.values()
+        ]
         return table_html(rows, {"store": "total", "bytes": sum(r["bytes"] for r in rows)})
 
 
 def plan(schedule: Schedule, sizes: Mapping[str, int]) -> StoragePlan:
-    """The memory plan of a schedule; lengths follow from the lags of its reads."""
-    work = _Planner(schedule, sizes)
+    """Plan the storage of a schedule; lengths of stores follow from the lags of its reads."""
+    planner = _Planner(schedule, sizes)
     for r in dependences(schedule.statements):
-        work.place(r)
-    for o in schedule.graph.outputs:
-        work.keep_all(o)
-    for s in schedule.statements.statements.values():
-        if isinstance(s.op, Input):
-            work.keep_all(s.array)
-    work.seed()
+        planner.place(r)
+    inputs = (s.array for s in schedule.statements.statements.values() if isinstance(s.op, Input))
+    for name in (*schedule.graph.outputs, *inputs):
+        planner.keep_all(name)
+    planner.seed()
     return StoragePlan(
         schedule,
         dict(sizes),
-        work.accesses,
-        {n: work.store(n) for n in schedule.graph.nodes if n in work.slots},
-        {k: frozenset(v) for k, v in work.carried.items()},
-        {k: tuple(v) for k, v in work.starts.items()},
-        {k: tuple(v) for k, v in work.seeds.items()},
-        frozenset(work.seeded),
+        planner.accesses,
+        {n: planner.store(n) for n in schedule.graph.nodes if n in planner.slots},
+        {k: frozenset(v) for k, v in planner.carried.items()},
+        {k: tuple(v) for k, v in planner.starts.items()},
+        {k: tuple(v) for k, v in planner.seeds.items()},
+        frozenset(planner.seeded),
     )
 
 
@@ -143,99 +133,89 @@ def plan(schedule: Schedule, sizes: Mapping[str, int]) -> StoragePlan:
 class _Planner:
     schedule: Schedule
     sizes: Mapping[str, int]
-    accesses: dict[tuple[str, int], Access] = field(default_factory=dict)
-    slots: dict[str, dict[str, int]] = field(default_factory=dict)
-    reach: dict[tuple[str, str], int] = field(default_factory=dict)
-    carried: dict[int, set[str]] = field(default_factory=dict)
-    starts: dict[int, list[str]] = field(default_factory=dict)
-    seeds: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    accesses: dict[tuple[str, int], AccessKind] = field(default_factory=dict)
+    slots: dict[str, dict[str, int]] = field(default_factory=dict)  # by array and dim
+    read_ends: dict[tuple[str, str], int] = field(default_factory=dict)  # of padded reads
+    carried: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    starts: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    seeds: defaultdict[int, list[tuple[str, str]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     seeded: set[str] = field(default_factory=set)
-    asked: dict[str, list[Dependence]] = field(default_factory=dict)  # through the store
+    store_reads: defaultdict[str, list[Dependence]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
     def __post_init__(self) -> None:
         self.graph = self.schedule.statements
         self.paths = self.schedule.paths()
+        self.ends_by_data = any(isinstance(s.op, Going) for s in self.graph.statements.values())
 
-    def shared(self, one: str, other: str) -> list[Loop]:
-        """The loops that run around both statements."""
-        out: list[Loop] = []
-        for (ka, la), (kb, lb) in zip(self.paths[one], self.paths[other], strict=False):
-            if ka != kb or la is None or lb is None:
-                break
-            out.append(la)
-        return out
+    def common_loops(self, one: str, other: str) -> list[Loop]:
+        return common_loops(self.paths[one], self.paths[other])
 
     def place(self, dependence: Dependence) -> None:
-        common = self.shared(dependence.source, dependence.sink)
-        inner = [x for _, x in self.paths[dependence.source][len(common) :] if x is not None]
-        if (
-            dependence.ref.name not in self.graph.whole
-            and not self.graph[dependence.source].accumulates
-        ):
-            self.asked.setdefault(dependence.ref.name, []).append(dependence)
+        """Decide the access of one read."""
+        source, key = dependence.source, (dependence.sink, dependence.k)
+        common = self.common_loops(source, dependence.sink)
+        inner = [x for _, x in self.paths[source][len(common) :] if x is not None]
+        if self.graph[source].accumulates:  # the running sum travels through the inner loops
+            self.starts[common[-1].id if common else TOP].append(source)
+            self.carry(source, inner)
+            self.accesses[key] = "now"
+            return
+        if dependence.ref.name not in self.graph.whole:
+            self.store_reads[dependence.ref.name].append(dependence)
             self.keep_all(dependence.ref.name)
             self.overrun(dependence)
-            self.accesses[dependence.sink, dependence.k] = Access(
-                dependence.sink, dependence.k, "store"
-            )
+            self.accesses[key] = "store"
             return
-        if self.graph[
-            dependence.source
-        ].accumulates:  # the running sum travels through the inner loops
-            self.starts.setdefault(common[-1].id if common else TOP, []).append(dependence.source)
-            for x in inner:
-                self.carried.setdefault(x.id, set()).add(dependence.source)
-            self.accesses[dependence.sink, dependence.k] = Access(
-                dependence.sink, dependence.k, "now"
-            )
+        lags = [lag_in_loop(self.graph, dependence, x) for x in common]
+        access = self.accesses[key] = self.access(dependence, common, inner, lags)
+        if access == "store":
+            self.lengthen(dependence, common, inner, lags)
             return
-        times = [waited(self.graph, dependence, x) for x in common]
-        how = self.how(dependence, common, inner, times)
-        if how == "store":
-            self.wait(dependence, common, inner, times)
-        else:
-            for x in inner:
-                self.carried.setdefault(x.id, set()).add(dependence.source)
-            if how == "before":
-                moved = next(k for k, x in enumerate(times) if x.exact != 0)
-                for x in common[moved:]:
-                    self.carried.setdefault(x.id, set()).add(dependence.source)
-        self.accesses[dependence.sink, dependence.k] = Access(dependence.sink, dependence.k, how)
+        self.carry(source, inner)
+        if access == "before":
+            self.carry(source, common[_first_lag(lags) :])
 
-    def how(
-        self, dependence: Dependence, common: list[Loop], inner: list[Loop], times: list[Lag]
-    ) -> How:
-        if dependence.ref.slices or (
-            isinstance(self.graph[dependence.source].type, Tuple) and inner
+    def carry(self, name: str, loops: list[Loop]) -> None:
+        for loop in loops:
+            self.carried[loop.id].add(name)
+
+    def access(
+        self, dependence: Dependence, common: list[Loop], inner: list[Loop], lags: list[Lag]
+    ) -> AccessKind:
+        """Choose a variable where it holds the point that is read, else a store."""
+        source, sink = dependence.source, dependence.sink
+        if (
+            dependence.ref.slices
+            or (isinstance(self.graph[source].type, Tuple) and inner)
+            or self.is_given_to_a_loop(dependence)
+            or not all(self.is_last(dependence, x) for x in inner)
         ):
             return "store"
-        if self.is_given_to_a_loop(dependence):
-            return "store"
-        if not all(self.is_last(dependence, x) for x in inner):
-            return "store"
-        moved = next((k for k, x in enumerate(times) if x.exact != 0), None)
-        if moved is None:
+        depth, lagging = len(common), _first_lag(lags)
+        if lagging == depth:
             return "last" if inner else "now"
-        depth = len(common)
-        first = self.paths[dependence.sink][depth][0] <= self.paths[dependence.source][depth][0]
-        within = common[moved + 1 :]
-        first = first or any(
-            self.begins(dependence.source, x) > self.begins(dependence.sink, x) for x in within
+        within = common[lagging + 1 :]
+        first = self.paths[sink][depth][0] <= self.paths[source][depth][0] or any(
+            self.begins(source, x) > self.begins(sink, x) for x in within
         )
-        begun = all(self.begins_anew(dependence, x) for x in within)
-        return "before" if times[moved].exact == 1 and first and begun else "store"
+        restarts = all(self.restarts_at_last(dependence, x) for x in within)
+        return "before" if lags[lagging].exact == 1 and first and restarts else "store"
 
     def is_given_to_a_loop(self, dependence: Dependence) -> bool:
-        """Does a loop read an input of one point? It is there, and a variable would be a copy.
+        """Tell whether a loop reads an input of one point: a variable would be a second copy.
 
-        Of a state that begins with it, the variable is a copy of its own.
+        A state whose initial value is the input needs that copy.
         """
-        given, sink = self.graph[dependence.source], self.graph[dependence.sink]
+        source, sink = self.graph[dependence.source], self.graph[dependence.sink]
         in_a_loop = len(self.paths[dependence.sink]) > 1 and not isinstance(sink.op, Merge)
-        return isinstance(given.op, Input) and not given.domain and in_a_loop
+        return isinstance(source.op, Input) and not source.domain and in_a_loop
 
-    def begins_anew(self, dependence: Dependence, loop: Loop) -> bool:
-        """Does a read at a loop's first step take what that loop computed last, the time before?"""
+    def restarts_at_last(self, dependence: Dependence, loop: Loop) -> bool:
+        """Tell whether a read at a loop's first step takes the last value of its previous run."""
         d = self.graph[dependence.sink].domain[loop.dim]
         start = d.lo if loop.step > 0 else d.hi - 1
         at = d.lo if d.is_point else pinned(dependence.where, loop.dim)
@@ -247,7 +227,7 @@ class _Planner:
         ) >= self.begins(dependence.sink, loop)
 
     def is_last(self, dependence: Dependence, loop: Loop) -> bool:
-        """Is the point read the one that `loop` computes last?"""
+        """Tell whether the point read is the one that `loop` computes last."""
         domain = self.graph[dependence.source].domain
         e = dependence.index[domain.dims.index(loop.dim)]
         if isinstance(e, Slice):
@@ -262,69 +242,63 @@ class _Planner:
         end = evaluate(d.hi, self.sizes) - 1 if loop.step > 0 else evaluate(d.lo, self.sizes)
         return evaluate(e, self.sizes) == end
 
-    def wait(
-        self, dependence: Dependence, common: list[Loop], inner: list[Loop], times: list[Lag]
+    def lengthen(
+        self, dependence: Dependence, common: list[Loop], inner: list[Loop], lags: list[Lag]
     ) -> None:
-        """Lengthens the store of the source so that this read finds its point."""
-        self.asked.setdefault(dependence.source, []).append(dependence)
-        slots = self.slots.setdefault(dependence.source, {})
-        open_ = False  # from the first loop that separates the two on, every point must be there
-        for loop, t in zip(common, times, strict=True):
-            if open_:
-                slots[loop.dim] = self.extent(dependence.source, loop.dim)
-            elif t.exact != 0:
-                need = self.waiting(dependence, loop, t)
-                slots[loop.dim] = max(slots.get(loop.dim, 1), need)
-                open_ = True
+        """Lengthen the store of the source so that this read finds its point."""
+        source, lagging = dependence.source, _first_lag(lags)
+        self.store_reads[source].append(dependence)
+        slots = self.slots.setdefault(source, {})
+        if lagging < len(common):
+            loop = common[lagging]
+            need = self.live_points(dependence, loop, lags[lagging])
+            slots[loop.dim] = max(slots.get(loop.dim, 1), need)
+        for loop in common[lagging + 1 :]:  # inside a loop with a lag, every point must be there
+            slots[loop.dim] = self.extent(source, loop.dim)
         for loop in inner:
-            slots[loop.dim] = max(slots.get(loop.dim, 1), self.left(dependence, loop))
+            slots[loop.dim] = max(slots.get(loop.dim, 1), self.points_left(dependence, loop))
         self.overrun(dependence)
 
-    def waiting(self, dependence: Dependence, loop: Loop, time: Lag) -> int:
-        """Count the points of a loop that wait for a read at once."""
+    def live_points(self, dependence: Dependence, loop: Loop, lag: Lag) -> int:
+        """Count the points of a loop that wait for a read at the same time."""
         full = self.extent(dependence.source, loop.dim)
-        if time.high is not None:
-            return min(full, time.high + 1)
-        here = waited(self.graph, dependence, loop, self.sizes).high
-        # a range that goes around the end of a window is copied, or kept twice
-        return full if here is None or 2 * (here + 1) > full else here + 1
+        if lag.high is not None:
+            return min(full, lag.high + 1)
+        high = lag_in_loop(self.graph, dependence, loop, self.sizes).high
+        # a range that wraps around the end of a window is copied, or kept twice
+        return full if high is None or 2 * (high + 1) > full else high + 1
 
-    def left(self, dependence: Dependence, loop: Loop) -> int:
-        """Count the last points of a loop that are asked for behind it."""
-        full, d = (
-            self.extent(dependence.source, loop.dim),
-            self.graph[dependence.source].domain[loop.dim],
-        )
+    def points_left(self, dependence: Dependence, loop: Loop) -> int:
+        """Count the last points of a loop that are read after it."""
+        domain, sink = self.graph[dependence.source].domain, self.graph[dependence.sink]
+        full, d = self.extent(dependence.source, loop.dim), domain[loop.dim]
         going = (s.op for s in self.graph.statements.values() if isinstance(s.op, Going))
         times = {t for op in going for t in op.times}
-        tiles = (d.name for t in times for d in self.graph.children(t, Role.TILES))
-        ended = times.union(tiles)
-        if loop.dim in ended or varies(d, self.sizes) or self.graph[dependence.sink].accumulates:
+        tiles = (r.name for t in times for r in self.graph.children(t, Role.TILES))
+        if loop.dim in times.union(tiles) or varies(d, self.sizes) or sink.accumulates:
             return full
-        e = dependence.index[self.graph[dependence.source].domain.dims.index(loop.dim)]
+        e = dependence.index[domain.dims.index(loop.dim)]
         first, end = (e.lo, e.hi) if isinstance(e, Slice) else (e, lin([(e, 1), (1, 1)]))
         back = lin([(d.hi, 1), (first, -1)]) if loop.step > 0 else lin([(end, 1), (d.lo, -1)])
-        box = at_sizes(self.graph[dependence.sink].domain, self.sizes)
-        asked = isl.largest(substitute(back, self.sizes), box)
-        return max(1, min(full, asked)) if isinstance(asked, int) else full
+        most = isl.largest(substitute(back, self.sizes), at_sizes(sink.domain, self.sizes))
+        return max(1, min(full, most)) if isinstance(most, int) else full
 
     def seed(self) -> None:
-        """merge(x0, x[t-1]) where x travels along t: x starts as x0, and the merge is x itself."""
-        wanted: dict[tuple[int, str], dict[str, str | None]] = {}
+        """Make the merge of `merge(x0, x[t-1])` the carried variable x, which starts as x0."""
+        initial: dict[tuple[int, str], dict[str, str | None]] = {}
         for r in dependences(self.graph):
-            if self.accesses[r.sink, r.k].how == "before":
-                loop = self.shared(r.source, r.sink)[-1]
-                wanted.setdefault((loop.id, r.source), {})[r.sink] = self.first_value(r, loop)
-        for (where, source), inits in wanted.items():
-            values = set(inits.values())
-            if len(values) == 1 and None not in values:
-                (init,) = values
-                assert init is not None
-                self.seeds.setdefault(where, []).append((source, init))
-                self.seeded |= set(inits)
+            if self.accesses[r.sink, r.k] == "before":
+                loop = self.common_loops(r.source, r.sink)[-1]
+                initial.setdefault((loop.id, r.source), {})[r.sink] = self.first_value(r, loop)
+        for (loop_id, source), values in initial.items():
+            first, *others = set(values.values())
+            if first is not None and not others:
+                self.seeds[loop_id].append((source, first))
+                self.seeded |= set(values)
 
     def first_value(self, dependence: Dependence, loop: Loop) -> str | None:
-        """The array that a merge reads at a loop's first step; else it reads the step before."""
+        """The array that a merge reads at a loop's first step, if at all later steps it reads the
+        step before; else None."""
         node = self.graph[dependence.sink]
         when: tuple[Expr, ...] = getattr(node.op, "when", ())
         if (
@@ -334,9 +308,8 @@ class _Planner:
         ):
             return None
         init = node.args[0].name
-        if self.accesses[dependence.sink, 0].how not in ("now", "last") or loop in self.shared(
-            init, dependence.sink
-        ):
+        in_loop = loop in self.common_loops(init, dependence.sink)
+        if in_loop or self.accesses[dependence.sink, 0] not in ("now", "last"):
             return None
         d = node.domain[loop.dim]
         if varies(d, self.sizes):
@@ -350,43 +323,34 @@ class _Planner:
         if lo >= hi or not evaluate(when[0], {**self.sizes, loop.dim: first}):
             return None
         later = negate(substitute(when[0], self.sizes))
-        if not isl.always(later, Domain((rest,))):
-            return None
-        return (
-            init
-            if self.begins(dependence.source, loop) >= self.begins(dependence.sink, loop)
-            else None
-        )
+        begins_later = self.begins(dependence.source, loop) >= self.begins(dependence.sink, loop)
+        return init if begins_later and isl.always(later, Domain((rest,))) else None
 
     def begins(self, statement: str, loop: Loop) -> int:
         """The first time at which a statement runs in a loop."""
-        d = self.graph[statement].domain[loop.dim]  # whose other end may vary
+        d = self.graph[statement].domain[loop.dim]  # the other end may vary
         at = evaluate(d.lo, self.sizes) if loop.step > 0 else 1 - evaluate(d.hi, self.sizes)
         return at + loop.shift[statement]
 
     def overrun(self, dependence: Dependence) -> None:
-        """Padded reads may run past the end of a block: it gets room for them."""
-        for s, d in zip(
-            dependence.ref.index, self.graph.arrays[dependence.ref.name].domain, strict=True
-        ):
+        """Record how far a padded read runs past the end of a block, which then has room for it."""
+        name = dependence.ref.name
+        for s, d in zip(dependence.ref.index, self.graph.arrays[name].domain, strict=True):
             if not isinstance(s, Slice) or s.pad is None:
                 continue
             box = at_sizes(self.graph[dependence.sink].domain, self.sizes)
             top = isl.largest(substitute(s.lo, self.sizes), box) if len(box) else None
             if not isinstance(top, int):
                 top = d.size(self.sizes) - 1
-            key = (dependence.ref.name, d.dim)
             end = top + evaluate(s.pad, self.sizes) * s.step
-            self.reach[key] = max(self.reach.get(key, 0), end)
+            self.read_ends[name, d.dim] = max(self.read_ends.get((name, d.dim), 0), end)
 
     def extent(self, name: str, dim: str) -> int:
         return longest(self.graph.arrays[name].domain, dim, self.sizes)
 
     def keep_all(self, name: str) -> None:
-        """An output keeps every point."""
-        slots = self.slots.setdefault(name, {})
-        for r in self.graph.arrays[name].domain:
-            slots[r.dim] = longest(self.graph.arrays[name].domain, r.dim, self.sizes)
+        """Give an array a store of all its points."""
+        self.slots[name] = {d: self.extent(name, d) for d in self.graph.arrays[name].domain.dims}
 
     def store(self, name: str) -> Store:
         node = self.graph.arrays[name]
@@ -399,48 +363,49 @@ class _Planner:
             if strided is not None:
                 axes.append(strided)
             elif n >= full and (full > 1 or dim in self.slots[name]):
-                room = max(full, self.reach.get((name, dim), 0) - lo)
+                room = max(full, self.read_ends.get((name, dim), 0) - lo)
                 axes.append(StoredAxis(dim, "block", room, lo, node.domain[dim].hi))
             elif n > 1:
                 axes.append(StoredAxis(dim, "window", n, lo))
             else:
                 axes.append(StoredAxis(dim, "folded", 1))
-        output, given = name in self.graph.outputs, self.is_given(name)
-        made = Store(name, tuple(axes), node.type, output, given)
+        output, given = name in self.graph.outputs, self.is_input(name)
+        store = Store(name, tuple(axes), node.type, output, given)
         if output or given:
-            return made
-        asked = [r for r in self.asked.get(name, ()) if r.ref.slices]
-        made = in_tiles(made, self.graph, asked, self.sizes)
-        return in_a_ring(made, self.graph, asked, self.sizes)
+            return store
+        ranges = [r for r in self.store_reads[name] if r.ref.slices]
+        store = in_tiles(store, self.graph, ranges, self.sizes)
+        return in_a_ring(store, self.graph, ranges, self.sizes)
 
-    def is_given(self, name: str) -> bool:
-        """Does the caller fill it?"""
+    def is_input(self, name: str) -> bool:
         return any(isinstance(w.op, Input) for w in self.graph.writers[name])
 
     def strided(self, name: str, dim: str, slots: int) -> StoredAxis | None:
-        """An axis of the points that are read alone, where these lie a stride apart."""
-        asked, domain = self.asked.get(name, ()), self.graph.arrays[name].domain
-        whole = name in self.graph.outputs or self.is_given(name)
-        if whole or varies(domain[dim], self.sizes) or self.ends_by_data:
+        """An axis of only the points that are read, if these lie a stride apart."""
+        domain = self.graph.arrays[name].domain
+        every = name in self.graph.outputs or self.is_input(name)
+        if every or varies(domain[dim], self.sizes) or self.ends_by_data:
             return None
-        reads = [(r.index[domain.dims.index(dim)], self.graph[r.sink].domain) for r in asked]
+        at = domain.dims.index(dim)
+        reads = [(r.index[at], self.graph[r.sink].domain) for r in self.store_reads[name]]
         found = stride(reads, self.sizes)
         if found is None:
             return None
         lo, hi = (evaluate(e, self.sizes) for e in (domain[dim].lo, domain[dim].hi))
         first = found.first(lo)
-        end = max(hi + found.step - 1, self.reach.get((name, dim), 0))
+        end = max(hi + found.step - 1, self.read_ends.get((name, dim), 0))
         kept = 1 + (end - first) // found.step
         if kept >= slots:
             return None
         return StoredAxis(dim, "strided", kept, first, domain[dim].hi, step=found.step)
 
-    @cached_property
-    def ends_by_data(self) -> bool:
-        return any(isinstance(s.op, Going) for s in self.graph.statements.values())
-
     def order(self, name: str) -> list[str]:
-        """The dims of an array as the loops around its writers have them, outermost first."""
+        """The dims of an array in the order of the loops around its writers, outermost first."""
         paths = [self.paths[w.name] for w in self.graph.writers[name]]
         loops = [x.dim for path in paths for _, x in path if x is not None]
         return [d for d in dict.fromkeys((*loops, *self.graph.arrays[name].domain.dims))]
+
+
+def _first_lag(lags: list[Lag]) -> int:
+    """The position of the outermost loop with a lag; past the end if there is none."""
+    return next((k for k, x in enumerate(lags) if x.exact != 0), len(lags))

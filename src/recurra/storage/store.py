@@ -1,17 +1,20 @@
-"""Store: memory that keeps several points of an equation, one rule per dim of its domain.
+"""Stores: memory for several points of an equation, with one kind of axis for each dim.
 
-block: every point has its slot.  window(n): the last n points, point q at slot q mod n.
-folded: only the current point (no axis).  tiled(n): as block, n points at a time side by side.
-ring(n): as window, one tile of n points; its first `room` have a second place behind the last, so
-that a range of as many lies in one piece wherever it starts.
-apart: as block, every point in a buffer of its own, which the host chooses.
-strided(s): as block, of the points lo, lo + s, .. alone; the others are written to the first slot.
+- block: every point has its slot
+- window(n): the last n points, point q at slot q mod n
+- folded: only the current point (no axis)
+- tiled(n): a block in which n points at a time are adjacent
+- ring(n): a window of one tile of n points; its first `room` points are mirrored after the last, so
+  that a range of as many points is contiguous wherever it starts
+- apart: a block with one buffer per point, which the host chooses
+- strided(s): a block of the points lo, lo + s, ..; the others are written to the first slot
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from recurra.ir.expr import Expr
@@ -19,21 +22,21 @@ from recurra.ir.types import Type
 
 Kind = Literal["block", "window", "folded", "tiled", "ring", "apart", "strided"]
 
-_KEY = "[]"  # no variable's name ends so
+_SUFFIX = "[]"  # no variable's name has it
 
 
 def store_key(name: str) -> str:
-    """The name of a store among variables that travel from step to step."""
-    return name + _KEY
+    """The name of a store among the variables that loops carry."""
+    return name + _SUFFIX
 
 
 def is_store_key(name: str) -> bool:
-    return name.endswith(_KEY)
+    return name.endswith(_SUFFIX)
 
 
 @dataclass(frozen=True)
 class StoredAxis:
-    """The layout of one dim: `slots` positions; a block starts at point `lo`."""
+    """The layout of one dim: `slots` positions; slot 0 of a block is point `lo`."""
 
     dim: str
     kind: Kind
@@ -41,13 +44,13 @@ class StoredAxis:
     lo: int = 0
     size: Expr | int = 0  # the extent as written, for people
     tile: int = 1  # points of a tile
-    room: int = 0  # of a ring: points that have a second place
-    step: int = 1  # of a strided one, from point to point
+    room: int = 0  # of a ring: points that are mirrored
+    step: int = 1  # of a strided axis: from point to point
 
     def __str__(self) -> str:
-        if self.kind == "folded":
-            return f"{self.dim}: 1"
         match self.kind:
+            case "folded":
+                return f"{self.dim}: 1"
             case "block":
                 return f"{self.dim}: {self.size}"
             case "tiled":
@@ -66,17 +69,17 @@ class StoredAxis:
 class Store:
     """The memory of one equation: [slots of each axis that is not folded, *shape of a point].
 
-    Of a tiled axis, or a ring, the tiles are counted there, and the place in a tile is one of the
-    axes behind: `order` says where that (0) and the axes of a point (1, 2, ..) are.
+    A tiled axis or a ring has its tiles there, and the place in a tile is one of the trailing axes:
+    `order` has the positions of that place (0) and of the axes of a point (1, 2, ..).
     """
 
     name: str
     axes: tuple[StoredAxis, ...]
     type: Type
     output: bool = False
-    given: bool = False  # filled by the caller before the program starts
+    given: bool = False  # an input: filled by the caller before the program starts
     order: tuple[int, ...] = ()
-    room: int = 0  # of an offloaded one: so many points are in memory at once
+    room: int = 0  # of an offloaded store: the points in memory at once
 
     @property
     def kept(self) -> tuple[StoredAxis, ...]:
@@ -96,25 +99,22 @@ class Store:
         return (*lead, *self.behind(sizes))
 
     def behind(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The axes behind those of points."""
+        """The lengths of the axes after those of points."""
         point = self.type.sizes(sizes)
         if self.tiled is None:
             return point
-        every = (self.tiled.tile + self.tiled.room, *point)
-        return tuple(every[k] for k in self.order)
+        lengths = (self.tiled.tile + self.tiled.room, *point)
+        return tuple(lengths[k] for k in self.order)
 
     def nbytes(self, sizes: Mapping[str, int]) -> int:
-        total = self.type.nbytes(sizes)
-        for a in self.kept:
-            total *= a.slots + a.room
-        return total
+        return self.type.nbytes(sizes) * prod(a.slots + a.room for a in self.kept)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.layout}"
 
     @property
     def layout(self) -> str:
-        """The layout in words: the dims that are kept, and the order of axes."""
+        """The layout in words: its axes, and their order in a point."""
         lead = ", ".join(map(str, self.kept)) or "point"
         lead += f", {self.room} at once in memory" if self.room else ""
         order = ",".join(["place", *map(str, range(self.type.rank))][k] for k in self.order)
@@ -123,10 +123,10 @@ class Store:
 
 @dataclass(frozen=True)
 class Home:
-    """The place of an equation without a store: in another's, along its own `dim`.
+    """The place of an equation in the store of another equation, along that one's dim `dim`.
 
-    Its point z along `along` is `size` points there, from size·z on: those of one of its axes. One
-    without such a dim is the first of them.
+    Point z along `along` holds, on its axis `axis`, the `size` points of the store from size·z on;
+    without such a dim, the first `size` points.
     """
 
     store: str

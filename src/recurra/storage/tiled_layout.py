@@ -3,9 +3,9 @@
     s = einsum(q, k[8*tj:min(8*tj+8,t+1):room(8)], labels='bkd,nbkd->bkn')
     k: t: T in tiles of 8 of f32[B,K,D] as [0,1,2,place], that is [T/8, B, K, D, 8]
 
-A product wants its operand as [what both share, what is summed, what is only its own]: a tile lies
-in memory as the product reads it. A window that ranges are read of is one tile, and a ring: what
-goes round its end is written twice, and no range is gathered.
+A product wants its operand as [batch axes, summed axes, axes of its own], so a tile lies in memory
+as the product reads it. A window of which ranges are read is one tile, a ring: the points that
+wrap around its end are mirrored, and no range is gathered.
 
     s = einsum(q, k[max(t-7,0):t+1:room(8)], labels='bkd,nbkd->bkn')
     k: t: window 8, 8 of it twice of f32[B,K,D] as [0,1,2,place], that is [1, B, K, D, 16]
@@ -28,7 +28,7 @@ from recurra.storage.store import Store, StoredAxis
 def in_tiles(
     store: Store, graph: StatementGraph, ranges: Sequence[Dependence], sizes: Mapping[str, int]
 ) -> Store:
-    """The store in tiles, if every range that is read of it is one tile."""
+    """Return the store in tiles, if every range read from it is one tile."""
     blocks = {a.dim: a for a in store.axes if a.kind == "block"}
     tiles = {(d, _tile(e, sizes)) for d, e in _read(store, graph, ranges)}
     if len(tiles) != 1:
@@ -44,10 +44,11 @@ def in_tiles(
 def in_a_ring(
     store: Store, graph: StatementGraph, ranges: Sequence[Dependence], sizes: Mapping[str, int]
 ) -> Store:
-    """The store with its window as a ring, if products read it, and only ranges of the window.
+    """Return the store with its window as a ring, if products read it, and only in ranges.
 
-    A range that never goes round the end, as of chunks that start at multiples of its length, needs
-    no second places; one that is the whole of it needs one: XLA copies what a product reads whole.
+    A range that never wraps around the end, such as chunks that start at multiples of its length,
+    needs no mirror. A range of the whole ring mirrors one point: XLA copies an operand that a
+    product reads whole.
     """
     windows = {a.dim: a for a in store.axes if a.kind == "window"}
     found = _read(store, graph, ranges)
@@ -58,11 +59,13 @@ def in_a_ring(
     straight = all(e.step == 1 for _, e in found)
     if dim not in windows or not straight or max(lengths) > windows[dim].slots:
         return store
-    if all(_wanted(graph, r) is None for r in ranges):  # to gather a few numbers costs less
+    if all(_product_order(graph, r) is None for r in ranges):  # gathering a few numbers is cheaper
         return store
     slots = windows[dim].slots
-    round_ = [n for n, (_, e) in zip(lengths, found, strict=True) if not _never_wraps(e, n, slots)]
-    room = max(round_, default=int(slots in lengths))
+    wrapping = [
+        n for n, (_, e) in zip(lengths, found, strict=True) if slots % n or not _multiple(e.lo, n)
+    ]
+    room = max(wrapping, default=int(slots in lengths))
     axis = replace(windows[dim], kind="ring", tile=slots, room=room)
     return _laid_out(store, axis, graph, ranges)
 
@@ -70,29 +73,23 @@ def in_a_ring(
 def _read(
     store: Store, graph: StatementGraph, ranges: Sequence[Dependence]
 ) -> list[tuple[str, Slice]]:
-    """The ranges, and the dims that they are along."""
+    """The ranges read of a store, each with its dim."""
     domain = graph.arrays[store.name].domain
     return [found for r in ranges for found in r.ref.parts(domain)[1].items()]
-
-
-def _never_wraps(slice_: Slice, length: int, slots: int) -> bool:
-    """Does a range of a ring never go round its end?"""
-    return slots % length == 0 and _multiple(slice_.lo, length)
 
 
 def _laid_out(
     store: Store, axis: StoredAxis, graph: StatementGraph, ranges: Sequence[Dependence]
 ) -> Store:
-    """The store with an axis of this kind; those behind the axes of points are as the first product
-    that reads them likes them."""
-    orders = (x for r in ranges if (x := _wanted(graph, r)) is not None)
+    """The store with `axis`, and its trailing axes in the order that the first product wants."""
+    orders = (x for r in ranges if (x := _product_order(graph, r)) is not None)
     order = next(orders, tuple(range(store.type.rank + 1)))
     axes = tuple(axis if a.dim == axis.dim else a for a in store.axes)
     return replace(store, axes=axes, order=order)
 
 
 def _tile(slice_: Slice, sizes: Mapping[str, int]) -> int:
-    """Z where the range is tile j of Z points, Z·j : Z·j + Z; else 0."""
+    """The size Z if the range is tile j of Z points, Z·j : Z·j + Z; else 0."""
     if slice_.pad is None or not slice_.loose or slice_.step != 1:
         return 0
     size = evaluate(slice_.pad, sizes)
@@ -111,10 +108,10 @@ def _multiple(index: Index, size: int) -> bool:
             return False
 
 
-def _wanted(graph: StatementGraph, dependence: Dependence) -> tuple[int, ...] | None:
-    """The order of [place, *axes] that a product would like; None: no product, or of more.
+def _product_order(graph: StatementGraph, dependence: Dependence) -> tuple[int, ...] | None:
+    """The order of [place, *axes] that a product of two operands wants; None for other readers.
 
-    A kernel of attention wants [.., place, elements], of keys and of values.
+    An attention kernel wants [.., place, elements], of keys and of values.
     """
     op = graph[dependence.sink].op
     if isinstance(op, Attention) and 1 <= dependence.k <= 2:

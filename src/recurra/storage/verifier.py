@@ -1,7 +1,7 @@
-"""Runs a plan with points instead of values, and checks that every read finds its point.
+"""Run a plan with points instead of values, and check that every read finds its point.
 
-Naive on purpose, and independent: it shares no code with the scheduler, the planner or the walk. It
-reads only the schedule's tree, the accesses and the stores.
+Naive on purpose, and independent: it shares no code with the scheduler, the planner or the walk.
+It uses only the schedule's tree, the accesses and the stores.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Ref, Slice
@@ -24,19 +23,19 @@ Point = tuple[int, ...]
 
 
 def validate(plan: StoragePlan, arena: Arena | None = None) -> list[str]:
-    """Find what is wrong with a plan; [] if nothing is. Meant for small bounds.
+    """List the errors of a plan, at most 20. Meant for small bounds.
 
-    With an `arena`, to write into a store is to forget all that lies in the same bytes.
+    With an `arena`, a write into a store erases all stores that share its bytes.
     """
-    run = _Simulation(plan, shared=_shared(arena) if arena else {})
+    run = _Simulation(plan, overlaps=_overlaps(arena) if arena else {})
     run.begin(TOP)
     run.items(plan.schedule.items, [])
     run.finish()
-    return run.wrong
+    return run.errors
 
 
-def _shared(arena: Arena) -> dict[str, list[str]]:
-    """Map each store to those that have a byte in common with it."""
+def _overlaps(arena: Arena) -> dict[str, list[str]]:
+    """The stores that share bytes with each store."""
     ends = {x.store: (at, at + x.nbytes) for x, at in zip(arena.lives, arena.offsets, strict=True)}
     return {
         x: [y for y, (c, d) in ends.items() if y != x and a < d and c < b]
@@ -47,19 +46,19 @@ def _shared(arena: Arena) -> dict[str, list[str]]:
 @dataclass
 class _Simulation:
     plan: StoragePlan
-    wrong: list[str] = field(default_factory=list)
+    overlaps: Mapping[str, list[str]]
+    errors: list[str] = field(default_factory=list)
     latest: dict[str, Point] = field(default_factory=dict)
     seeded: dict[str, tuple[str, Point]] = field(default_factory=dict)
     slots: dict[str, dict[Point, Point]] = field(default_factory=dict)
     sums: dict[str, list[Point]] = field(default_factory=dict)
-    done: dict[str, set[Point]] = field(default_factory=dict)  # of statements
-    written: dict[str, set[Point]] = field(default_factory=dict)  # of arrays
-    shared: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])
-    settled: dict[str, set[Point]] = field(default_factory=dict)  # of a store, made by another
+    done: dict[str, set[Point]] = field(default_factory=dict)  # by statement
+    written: dict[str, set[Point]] = field(default_factory=dict)  # by array
+    at_home: dict[str, set[Point]] = field(default_factory=dict)  # by store: another array's points
 
     def fail(self, text: str) -> None:
-        if len(self.wrong) < 20:
-            self.wrong.append(text)
+        if len(self.errors) < 20:
+            self.errors.append(text)
 
     def node(self, statement: str) -> Statement:
         return self.plan.statements[statement]
@@ -123,9 +122,9 @@ class _Simulation:
         self.latest[array] = at
         self.seeded.pop(array, None)
         if array in self.plan.homes:
-            self.settle(array, at)
+            self.write_home(array, at)
         if array in self.plan.stores:
-            self.overwrite(array)
+            self.erase_overlapping(array)
             self.slots.setdefault(array, {})[self.place(array, at)] = at
 
     def add(self, statement: str, point: Point, env: dict[str, int]) -> None:
@@ -151,48 +150,49 @@ class _Simulation:
                 self.check(statement, k, a, env)
 
     def summed(self, statement: Statement, places: Iterator[Point]) -> Iterator[Point]:
-        """The points of a statement that adds up to some places."""
-        wanted = set(places)
+        """The points of a statement that adds into some places."""
+        targets = set(places)
         for p in self.every(statement.domain):
             env = {**self.plan.sizes, **dict(zip(statement.domain.dims, p, strict=True))}
-            if tuple(evaluate(e, env) for e in statement.places) in wanted:
+            if tuple(evaluate(e, env) for e in statement.places) in targets:
                 yield p
 
     def branch(self, statement: str, node: Statement, index: int, env: dict[str, int]) -> None:
-        """A merge that is a traveling variable must hold the chosen branch already."""
+        """Check that a merge that is a carried variable holds the chosen branch already."""
         if statement not in self.plan.seeded:
-            return self.check(statement, index, node.args[index], env)
+            self.check(statement, index, node.args[index], env)
+            return
         (want,) = self.points(node.args[index], env)
         source = node.args[1].name
         have = self.seeded.get(source) if index == 0 else (source, self.latest.get(source))
         if have != (node.args[index].name, want) and not self.constant(node.args[index].name):
             self.fail(f"{statement} finds {have}, wants {node.args[index].name}{want}")
-        return None
 
     def constant(self, name: str) -> bool:
         (n, *_) = self.plan.statements.writers[name]
         return not n.args and not len(n.domain)
 
     def points(self, ref: Ref, env: dict[str, int]) -> Iterator[Point]:
-        spans: list[Any] = []
-        for e in ref.index:
-            if isinstance(e, Slice):
-                spans.append(range(evaluate(e.lo, env), evaluate(e.hi, env), e.step))
-            else:
-                spans.append((evaluate(e, env),))
-        return product(*spans)
+        return product(
+            *(
+                range(evaluate(e.lo, env), evaluate(e.hi, env), e.step)
+                if isinstance(e, Slice)
+                else (evaluate(e, env),)
+                for e in ref.index
+            )
+        )
 
     def check(self, statement: str, index: int, ref: Ref, env: dict[str, int]) -> None:
-        how = self.plan.accesses[statement, index].how
-        if how == "store" and ref.name in self.plan.stores:
-            self.room(statement, ref, env)
+        access = self.plan.accesses[statement, index]
+        if access == "store" and ref.name in self.plan.stores:
+            self.check_padding(statement, ref, env)
         for want in self.points(ref, env):
-            known = self.written.get(ref.name, set()) | self.settled.get(ref.name, set())
-            if how == "store" and ref.name in self.plan.homes:
-                self.at_home(statement, ref.name, want)
+            known = self.written.get(ref.name, set()) | self.at_home.get(ref.name, set())
+            if access == "store" and ref.name in self.plan.homes:
+                self.check_home(statement, ref.name, want)
             elif want not in known:
                 self.fail(f"{statement} reads {ref.name}{want} before it is computed")
-            elif how == "store":
+            elif access == "store":
                 have = self.slots.get(ref.name, {}).get(self.place(ref.name, want))
                 if have != want:
                     self.fail(f"{statement} reads {ref.name}{want}, its slot holds {have}")
@@ -200,8 +200,8 @@ class _Simulation:
                 have = self.latest.get(ref.name)
                 self.fail(f"{statement} reads {ref.name}{want}, the variable holds {have}")
 
-    def room(self, statement: str, ref: Ref, env: dict[str, int]) -> None:
-        """A range of a fixed length is read to its end, also past the last point that there is."""
+    def check_padding(self, statement: str, ref: Ref, env: dict[str, int]) -> None:
+        """Check that a range of a fixed length stays in its store, also past the last point."""
         axes = {a.dim: a for a in self.plan.stores[ref.name].axes}
         for r, e in zip(self.plan.statements.arrays[ref.name].domain, ref.index, strict=True):
             a = axes[r.dim]
@@ -216,8 +216,8 @@ class _Simulation:
                 if rest or not 0 <= first <= end < a.slots:
                     self.fail(f"{statement} reads {first}:{end} of {a.slots - 1} places of {ref}")
 
-    def boxed(self, name: str, point: Point) -> list[Point]:
-        """The points of another store that one of an equation without a store is kept at."""
+    def home_points(self, name: str, point: Point) -> list[Point]:
+        """The points of the home store that hold one point of an equation without a store."""
         home = self.plan.homes[name]
         at = dict(zip(self.plan.statements.arrays[name].domain.dims, point, strict=True))
         first = home.size * (at[home.along] if home.along is not None else 0)
@@ -226,38 +226,36 @@ class _Simulation:
             tuple(first + k if d == home.dim else at[d] for d in dims) for k in range(home.size)
         ]
 
-    def overwrite(self, store: str) -> None:
-        """Forgets all that lies in the same bytes."""
-        for other in self.shared.get(store, ()):
+    def erase_overlapping(self, store: str) -> None:
+        """Erase the stores that share bytes with this one."""
+        for other in self.overlaps.get(store, ()):
             self.slots.pop(other, None)
 
-    def settle(self, statement: str, point: Point) -> None:
-        """Makes a box of points of another store, which did not hold any."""
-        name = self.plan.homes[statement].store
-        self.overwrite(name)
-        held, made = self.slots.setdefault(name, {}), self.settled.setdefault(name, set())
-        for p in self.boxed(statement, point):
-            if self.place(name, p) in held:
-                self.fail(
-                    f"{statement} is made at {name}{p}, which {held[self.place(name, p)]} has"
-                )
-            known = self.before(name, p)
-            held[self.place(name, p)] = p if known else ()
-            made |= {p} if known else set()
+    def write_home(self, array: str, point: Point) -> None:
+        """Write points of the home store, whose slots must be free."""
+        name = self.plan.homes[array].store
+        self.erase_overlapping(name)
+        slots, points = self.slots.setdefault(name, {}), self.at_home.setdefault(name, set())
+        for p in self.home_points(array, point):
+            slot, coalesced = self.place(name, p), self.is_coalesced(name, p)
+            if slot in slots:
+                self.fail(f"{array} is made at {name}{p}, which {slots[slot]} has")
+            slots[slot] = p if coalesced else ()
+            points |= {p} if coalesced else set()
 
-    def before(self, name: str, point: Point) -> bool:
-        """Is it none of the points that an equation is computed at? Others are left of a box."""
+    def is_coalesced(self, name: str, point: Point) -> bool:
+        """Tell whether a point precedes the domain of an equation: its source is stored there."""
         ranges = zip(self.plan.statements.arrays[name].domain, point, strict=True)
         return any(q < evaluate(r.lo, self.plan.sizes) for r, q in ranges)
 
-    def at_home(self, statement: str, name: str, want: Point) -> None:
-        """Check that a read of a box finds what was made there."""
+    def check_home(self, statement: str, name: str, want: Point) -> None:
+        """Check that a read of an equation without a store finds its point in the home store."""
         store = self.plan.homes[name].store
         if want not in self.written.get(name, ()):
             self.fail(f"{statement} reads {name}{want} before it is computed")
-        for p in self.boxed(name, want):
+        for p in self.home_points(name, want):
             have = self.slots.get(store, {}).get(self.place(store, p))
-            if have != (p if self.before(store, p) else ()):
+            if have != (p if self.is_coalesced(store, p) else ()):
                 self.fail(f"{statement} reads {name}{want}, the slot of {store}{p} holds {have}")
 
     def place(self, name: str, point: Point) -> Point:
@@ -269,7 +267,7 @@ class _Simulation:
                 if not 0 <= at[a.dim] - a.lo < a.slots:
                     self.fail(f"{name}{point} has no slot in {a}")
                 out.append(at[a.dim] - a.lo)
-            elif a.kind == "strided":  # -1 is the slot of what is not kept
+            elif a.kind == "strided":  # -1 is the slot of points that are not kept
                 number, rest = divmod(at[a.dim] - a.lo, a.step)
                 if number >= a.slots - 1:
                     self.fail(f"{name}{point} has no slot in {a}")
@@ -279,16 +277,16 @@ class _Simulation:
         return tuple(out)
 
     def every(self, domain: Domain) -> Iterator[Point]:
-        """All points, dim by dim: the ends of one may depend on those before."""
-        found: list[Point] = [()]
+        """All points, dim by dim: the range of a dim may depend on earlier dims."""
+        points: list[Point] = [()]
         for r in domain:
-            envs = [{**self.plan.sizes, **dict(zip(domain.dims, p, strict=False))} for p in found]
-            found = [
+            envs = [{**self.plan.sizes, **dict(zip(domain.dims, p, strict=False))} for p in points]
+            points = [
                 (*p, q)
-                for p, env in zip(found, envs, strict=True)
+                for p, env in zip(points, envs, strict=True)
                 for q in range(evaluate(r.lo, env), evaluate(r.hi, env))
             ]
-        return iter(found)
+        return iter(points)
 
     def places(self, statement: Statement) -> Iterator[Point]:
         """Yield the places that a statement writes."""
@@ -298,13 +296,14 @@ class _Simulation:
                 yield tuple(evaluate(e, env) for e in statement.places)
 
     def finish(self) -> None:
-        """Every point at which a statement runs was computed; every output is still there."""
+        """Check that every point of every statement was computed, and that outputs still exist."""
         for name, node in self.plan.graph.nodes.items():
             every = {p for s in self.plan.statements.writers[name] for p in self.places(s)}
             if name in self.plan.graph.outputs:
                 every = set(self.every(node.domain))
-            if every != self.written.get(name, set()):
-                left = sorted(every - self.written.get(name, set()))
+            written = self.written.get(name, set())
+            if every != written:
+                left = sorted(every - written)
                 self.fail(f"{name} is not computed at {left[:3]}")
             if name in self.plan.graph.outputs and set(self.slots.get(name, {}).values()) != every:
                 self.fail(f"the output {name} is not kept")

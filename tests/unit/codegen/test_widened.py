@@ -99,7 +99,7 @@ def decoder(folder: Path, layers: int, words: int) -> Path:
 @pytest.mark.parametrize("dtype", ["bf16", "i8"])
 def test_no_matrix_is_held_in_more_bits(dtype: str, unrolled: bool, tmp_path: Path) -> None:
     g = Generator(decoder(tmp_path / "m", 3, 500), dtype=dtype, unrolled=unrolled)
-    plan = g.prepared([[5, 6, 7]], Request(new=4, eos=()))[0].executable.compiled.plan
+    plan = g.prepare([[5, 6, 7]], Request(new=4, eos=()))[0].executable.compiled.plan
     kept = {n: (s.type.dtype, s.nbytes(plan.sizes)) for n, s in plan.stores.items()}
     matrices = sum(n for t, n in kept.values() if t == dtype)
     assert sum(n for _, n in kept.values()) < 1.05 * matrices, kept

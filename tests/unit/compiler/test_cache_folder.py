@@ -45,7 +45,7 @@ def test_only_this_user_may_write_what_we_make(entry: CachedProgram) -> None:
         CachedProgram(entry.folder, NAMES[1]).put("program", b"code")
     finally:
         os.umask(before)
-    ours = entry.folder.given / "recurra"
+    ours = entry.folder.root / "recurra"
     made = [p for p in (ours, *ours.rglob("*")) if p.name != ".lock"]
     assert len(made) == 7
     assert not [p for p in made if p.stat().st_mode & 0o022]
@@ -96,7 +96,7 @@ def test_what_others_can_write_is_passed_over(
     why: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    change(entry.folder.given)
+    change(entry.folder.root)
 
     def load(_: bytes) -> None:
         raise AssertionError("it is loaded")
@@ -122,7 +122,7 @@ def test_what_belongs_to_others_is_passed_over(
 def test_a_file_of_others_gives_way_to_ours(
     entry: CachedProgram, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_writable(0o002, PROGRAM)(entry.folder.given)
+    make_writable(0o002, PROGRAM)(entry.folder.root)
     assert entry.get("program", bytes.decode) is None
     entry.put("program", b"mine")
     assert entry.get("program", bytes.decode) == "mine"
@@ -132,9 +132,9 @@ def test_a_file_of_others_gives_way_to_ours(
 def test_nothing_is_written_where_others_can(
     entry: CachedProgram, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_writable(0o002, "recurra/programs")(entry.folder.given)
+    make_writable(0o002, "recurra/programs")(entry.folder.root)
     entry.put("program", b"mine")
-    assert (entry.folder.given / PROGRAM).read_bytes().endswith(b"code")
+    assert (entry.folder.root / PROGRAM).read_bytes().endswith(b"code")
     (line,) = told(capsys)
     assert line.endswith("nothing is kept there")
 
@@ -154,7 +154,7 @@ def test_a_program_that_others_can_write_is_compiled(
 def test_a_single_wrong_byte_is_found(
     entry: CachedProgram, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = entry.folder.given / PROGRAM
+    path = entry.folder.root / PROGRAM
     path.write_bytes(path.read_bytes()[:-1] + b"X")
     assert entry.get("program", bytes.decode) is None
     (line,) = told(capsys)

@@ -1,4 +1,4 @@
-"""Schedules, plans and programs are values: they print, compare, copy and pickle."""
+"""ScheduleCache, plans and programs are values: they print, compare, copy and pickle."""
 
 from __future__ import annotations
 

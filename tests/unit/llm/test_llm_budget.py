@@ -29,7 +29,7 @@ def two_layers(folder: Path) -> None:
 
 
 def total(g: Generator, ask: Request) -> int:
-    return sum(s["bytes"] for s in g.prepared(PROMPT, ask)[0].stores)
+    return sum(s["bytes"] for s in g.prepare(PROMPT, ask)[0].stores)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from recurra.errors import RecurraError
 from recurra.llm.generate import Generator, each
 from recurra.llm.init import byte_tokenizer, init
 from recurra.llm.sampling import Sampling
-from recurra.llm.text import Decoder
+from recurra.llm.tokenization import Decoder
 from recurra.llm.weights import is_finite
 
 

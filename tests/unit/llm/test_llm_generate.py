@@ -213,7 +213,7 @@ def test_it_stops_when_no_row_goes_on(g: Generator, monkeypatch: pytest.MonkeyPa
     rows = prompts(3, 3)
     ends = tuple(row[0] for row in made(g, rows))
     asked = Request(200, eos=ends)
-    program, inputs = g.prepared(rows, asked)
+    program, inputs = g.prepare(rows, asked)
     launches: list[tuple[int, int]] = []
     steps = program.executable.execution.steps
 
@@ -234,7 +234,7 @@ def test_ends_inside_the_program_are_those_of_the_stream(g: Generator):
     rows = prompts(5, 3)
     free = made(g, rows)
     ends = (free[0][4],)
-    program, inputs = g.prepared(rows, Request(NEW, eos=ends))
+    program, inputs = g.prepare(rows, Request(NEW, eos=ends))
     assert program.form.until
     whole = write(g.config, replace(program.form, until=False), backend="jax")
     pieces = whole.launches(0, whole.inputs(g.weights, rows, [Sampling()] * 2))
@@ -260,7 +260,7 @@ def test_draws(g: Generator):
 
 
 def test_a_program_shows_what_it_keeps(g: Generator):
-    program, _ = g.prepared(prompts(3), Request(NEW))
+    program, _ = g.prepare(prompts(3), Request(NEW))
     page = program._repr_html_()
     assert "llama L4 D64 H4 KV2 HD16 F96 V259, 10 positions" in page
     assert all(f">{s['store']}<" in page for s in program.stores)

@@ -16,7 +16,7 @@ from recurra.errors import RecurraError
 from recurra.llm import oracle, patterns, weights
 from recurra.llm.config import DecoderConfig
 from recurra.llm.generate import with_patterns
-from recurra.llm.model import Model, turns
+from recurra.llm.model import Model, period
 from recurra.llm.program import Form, write
 from recurra.llm.weights import Weights
 from recurra.reference import interpreter
@@ -305,7 +305,7 @@ def test_layers_of_several_patterns_are_a_dim(layers: int, mix: str, ragged: boo
 def test_layers_of_two_frequencies_are_a_dim():
     """Gemma 3: five windows with frequencies of their own, then one layer of all the past."""
     c, named, w = models.in_memory("gemma-3", 12)
-    assert (turns(c.layers), len({x.rope for x in c.layers})) == (6, 2)
+    assert (period(c.layers), len({x.rope for x in c.layers})) == (6, 2)
     close(case(w, unrolled=False).run("numpy"), expected(c, named))
 
 

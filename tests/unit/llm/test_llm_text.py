@@ -15,7 +15,7 @@ from recurra.errors import RecurraError
 from recurra.llm import config as configs
 from recurra.llm.generate import Generator
 from recurra.llm.init import byte_tokenizer, init
-from recurra.llm.text import Decoder, encode, tokenizer
+from recurra.llm.tokenization import Decoder, encode, tokenizer
 
 BYTES = byte_tokenizer()
 WORDS = st.text(alphabet="ab€", max_size=12)
@@ -63,7 +63,7 @@ def test_bytes_that_are_no_text_come_as_they_are_made(octets: list[int]):
     d, pieces = Decoder(BYTES), list[str]()
     for byte in octets:
         pieces.append(d.put(OCTETS[byte]))
-        assert len(d.tokens) - d.told <= 6
+        assert len(d.tokens) - d.decoded <= 6
     text = "".join(pieces) + d.end()
     assert text == BYTES.decode(d.tokens) == bytes(octets).decode(errors="replace")
 

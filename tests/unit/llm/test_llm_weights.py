@@ -13,11 +13,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from recurra.errors import RecurraError
-from recurra.llm import checkpoint, weights
 from recurra.llm import config as configs
-from recurra.llm.checkpoint import INDEX, ONE, entries
+from recurra.llm import tensor_files, weights
 from recurra.llm.init import init, save
 from recurra.llm.presets import PRESETS, preset
+from recurra.llm.tensor_files import INDEX, ONE, entries
 
 Q = "model.layers.1.self_attn.q_proj.weight"
 UP = "model.layers.1.mlp.up_proj.weight"
@@ -194,13 +194,13 @@ def test_matrices_of_8_bits_have_scales(folder: Path):
         assert np.abs(q.arrays[name]).max() == 127
         assert (np.abs(q.arrays[name] * scale - x) <= 0.5001 * scale).all()
     assert q.nbytes < 0.3 * f.nbytes
-    zero, one = weights.rounded(np.array([[0.0, 0.0], [np.inf, 1.0]], np.float32))
+    zero, one = weights.quantize(np.array([[0.0, 0.0], [np.inf, 1.0]], np.float32))
     assert not zero[0].any()
     assert np.isinf(one[1])  # what is not finite shows
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", weights.HELD)
+@pytest.mark.parametrize("dtype", weights.LOADED)
 def test_the_files_are_not_kept_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
 ):
@@ -209,7 +209,7 @@ def test_the_files_are_not_kept_in_memory(
     c = configs.from_dict(given)
     (tmp_path / configs.FILE).write_text(json.dumps(given))
     save(tmp_path, c, "f32", 0, 10**9)
-    monkeypatch.setattr(checkpoint, "MAX_READ", some := 5_000)
+    monkeypatch.setattr(tensor_files, "MAX_READ", some := 5_000)
 
     def peak(load: Any) -> int:
         tracemalloc.start()

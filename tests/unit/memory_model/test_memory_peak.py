@@ -24,7 +24,7 @@ from random_programs import Case, programs
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import PlanError, RecurraError
-from recurra.memory_model.amount import Amount, Extent, amount_of, extents, most, sum_of_terms
+from recurra.memory_model.amount import Amount, Extent, amount_of, extents, maximal, sum_of_terms
 from recurra.memory_model.budget import expect_room, fitting
 from recurra.memory_model.host_run import footprint
 from recurra.report.memory_over_time import over_time
@@ -193,8 +193,8 @@ def test_extents_say_what_they_are_of() -> None:
         assert amount_of(n).at(at) == n
     assert str(amount_of(b * t * 4 + 2048)) == "4·B·T + 2,048"
     x, y = sum_of_terms((("B",), 2), ((), 1)), sum_of_terms((("B",), 3))
-    assert most([x, y, x, Amount()]) == (x, y)
-    assert most([y, y + x, x]) == (y + x,)
+    assert maximal([x, y, x, Amount()]) == (x, y)
+    assert maximal([y, y + x, x]) == (y + x,)
 
 
 # ---- what is told before the first step

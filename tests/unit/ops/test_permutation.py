@@ -7,7 +7,7 @@ import pytest
 
 import recurra as rc
 from recurra.errors import ShapeError
-from recurra.ops.permutation import MOST_OUTSIDE, Permutation, box
+from recurra.ops.permutation import MAX_OUTSIDE, Permutation, box
 
 
 def shuffle(n: int, key: int, seed: int = 7) -> np.ndarray:
@@ -21,7 +21,7 @@ def shuffle(n: int, key: int, seed: int = 7) -> np.ndarray:
 def test_every_place_once(n: int) -> None:
     assert np.array_equal(np.sort(shuffle(n, 1)), np.arange(n))
     a, b = box(n)
-    assert n <= a * b <= n + MOST_OUTSIDE
+    assert n <= a * b <= n + MAX_OUTSIDE
 
 
 def test_each_key_and_seed_shuffles_anew() -> None:

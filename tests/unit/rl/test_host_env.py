@@ -17,7 +17,7 @@ from recurra.ir.graph_parser import parse
 from recurra.ir.verify import verify
 from recurra.ops.control import Call
 from recurra.reference import interpreter
-from recurra.rl import episodes, vector
+from recurra.rl import episodes, vector_env
 from walks import Walk, Walks, registered
 
 Arrays = dict[str, np.ndarray]
@@ -180,7 +180,7 @@ def test_rows_without_iterations():
 
 
 def test_calls_out_of_order_are_noticed():
-    host = episodes.Episodes(vector.Spec("Walk-v0", {}))
+    host = episodes.Episodes(vector_env.Spec("Walk-v0", {}))
     _, token = host.reset(np.zeros(2, np.float32), np.int32(3), np.int32(7))
     action = np.zeros(3, np.int32)
     *_, after = host.step(action, token)

@@ -19,7 +19,7 @@ from documents import env
 from recurra import cli
 from recurra.rl.episodes import episodes
 from recurra.rl.gym_spaces import odd_part
-from recurra.rl.vector import Spec
+from recurra.rl.vector_env import Spec
 
 BOX = "gymnasium.spaces.Box(-np.inf, np.inf"
 GOOD = np.zeros(3, np.float32)
@@ -234,7 +234,7 @@ import gymnasium as gym
 import numpy as np
 from recurra.errors import RecurraError
 from recurra.rl.episodes import episodes
-from recurra.rl.vector import Spec
+from recurra.rl.vector_env import Spec
 gym.logger.min_level = 50
 class Corridor(gym.Env):
     observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)

@@ -26,7 +26,7 @@ from documents import SUPPORT, env
 from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError
 from recurra.report.runs import RunFolder
-from recurra.rl import state
+from recurra.rl import env_state
 from recurra.runtime.checkpointing import Unsaved
 from recurra.runtime.executable import Executable
 from walks import Walk, registered
@@ -295,10 +295,10 @@ def test_state_goes_round():
     shared = np.arange(3.0)
     box = Box(a=shared, b=[shared, (1, 2.5, None)], rng=rng, x=np.float32(3), inf=np.inf, s="x")
     box.me, box.inner, box.table = box, Box(k=True), {1: "one", "two": [2]}
-    tree = state.capture(box, "box")
+    tree = env_state.capture(box, "box")
     want = rng.random(3)
     fresh = Box(inner=Box(k=False), rng=None, gone=1)
-    got = state.restore(fresh, tree, "box")
+    got = env_state.restore(fresh, tree, "box")
     assert got is fresh is got.me
     assert got.a is got.b[0]
     np.testing.assert_array_equal(got.a, shared)
@@ -324,14 +324,14 @@ def test_state_goes_round():
 )
 def test_state_that_cannot_be_saved(box: Box, says: str):
     with pytest.raises(Unsaved, match=says):
-        state.capture(box, "env")
+        env_state.capture(box, "env")
 
 
 def test_rows_in_other_processes_are_not_saved():
-    from recurra.rl.episodes import Carried
-    from recurra.rl.vector import Spec
+    from recurra.rl.episodes import AutoresetEpisodes
+    from recurra.rl.vector_env import Spec
 
-    host = Carried(Spec("CartPole-v1", {}, "autoreset"))
+    host = AutoresetEpisodes(Spec("CartPole-v1", {}, "autoreset"))
     assert host.state_dict() == {"rows": 0}
     host.reset(np.zeros(2), np.int32(2), np.bool_(True), np.int32(0))
     assert host.state_dict()["rows"] == 2

@@ -197,7 +197,7 @@ def test_speed_is_steps_by_seconds_from_the_start(
     rows = list[dict[str, float]]()
     run: Any = SimpleNamespace(log=lambda step, **row: rows.append({"step": step, **row}))
     progress: Any = SimpleNamespace(update=lambda *_, **__: None)
-    record = TrainingRecorder(run, Ppo(rows=4, steps=8), progress, cast(Any, None), lived=64)
+    record = TrainingRecorder(run, Ppo(rows=4, steps=8), progress, cast(Any, None), env_steps=64)
     for first in (2, 4):
         record.step(first, {"episodes": np.zeros(2), "approx_kl": np.zeros(2)})
     assert [r["step"] for r in rows] == [3, 4, 5, 6]

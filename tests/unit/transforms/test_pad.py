@@ -42,7 +42,7 @@ def check(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         assert isinstance(n.type, Type)
         assert not set().union(*map(symbols, n.type.shape)) & dims, n
     same_answers(graph, after, sizes)
-    data = equivalence.made_up(graph, sizes)
+    data = equivalence.random_inputs(graph, sizes)
     old, new = Oracle(graph, sizes, data, 3), Oracle(after, sizes, data, 3)
     with np.errstate(all="ignore"):
         for name in after.nodes.keys() & graph.nodes.keys():
@@ -53,7 +53,7 @@ def check(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 def same_answers(before: Graph, after: Graph, sizes: Mapping[str, int]) -> None:
     """Outputs are compared by position: a pass may hand one to an equal equation."""
-    data = equivalence.made_up(before, sizes)
+    data = equivalence.random_inputs(before, sizes)
     order = [before[o].domain.dims for o in before.outputs]
     want, have = (
         equivalence.answers(g, sizes, order, equivalence.as_written(g), data)

@@ -26,7 +26,7 @@ from recurra.ops.contraction import numpy_einsum
 from recurra.ops.control import Foreign
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut
-from recurra.ops.ordering import scattered
+from recurra.ops.ordering import numpy_joined_at
 from recurra.ops.random import Uniform, threefry_rounds
 from recurra.support.source_text import joined, moves
 
@@ -153,8 +153,9 @@ class NumpyNamespace:
         return np.maximum.accumulate(array, axis=axis)
 
     def joined_at(self, *args: Any) -> Any:
-        """Write a call of `scattered`, which may change an array in place."""
-        return self.writer.emit_call(self.writer.function(scattered), scattered, args, {})
+        """Write a call of `numpy_joined_at`, which may change an array in place."""
+        function = self.writer.function(numpy_joined_at)
+        return self.writer.emit_call(function, numpy_joined_at, args, {})
 
     def threefry(self, *args: Any) -> Any:
         """Write one call of `threefry`, none of its operations."""

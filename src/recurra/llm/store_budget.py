@@ -1,6 +1,6 @@
-"""The memory that a program keeps of the past, against a budget: by how much it is more, what fits.
+"""Check the memory of stored keys and values against a budget; errors have settings that fit.
 
-The stores are those that the compiler derived: `Written.stores`.
+The stores are those that the compiler derived: `DecoderProgram.stores`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from recurra.errors import PlanError, either
 from recurra.runtime.executable import Executable
 
-TRIES = 3  # programs that are written to find a window that fits
-StoreRow = Mapping[str, Any]  # what a program says of a store: its name, shape, bytes, ..
+TRIES = 3  # programs that are compiled to find a window that fits
+StoreRow = Mapping[str, Any]  # the properties of a store: its name, shape, bytes, ..
 
 
 def expect_room(
@@ -22,13 +22,15 @@ def expect_room(
     prompt: int,
     steps: int,
     of_window: Callable[[int], Sequence[StoreRow]],
-    told: str = "",
+    source: str = "",
 ) -> None:
-    """Raises PlanError where the stores of a program of `steps` positions take more bytes.
+    """Raise PlanError if the stores of a program of `steps` positions exceed a budget.
 
-    It says by how much, and which window, or how many new tokens after `prompt`, would fit:
-    `of_window` gives the stores of the same program with a window in every layer. `told` says what
-    bytes the budget is of.
+    The error has the excess, and a window, or a number of new tokens after `prompt`, that fits.
+
+    Args:
+        of_window: the stores of the same program with a window in every layer.
+        source: the origin of the budget, for the message.
     """
     bytes_ = total(stores)
     if bytes_ <= budget:
@@ -36,7 +38,7 @@ def expect_room(
     timed = [s for s in stores if longest(s)]
     growing = [s for s in timed if longest(s) >= steps]
     window = _window(timed, stores, budget)
-    for _ in range(TRIES):  # a window's program also has stores that this one has not
+    for _ in range(TRIES):  # a program with windows may have more stores
         if window < 1 or total(rows := of_window(window)) <= budget:
             break
         window = min(window - 1, _window([s for s in rows if longest(s)], rows, budget))
@@ -46,35 +48,30 @@ def expect_room(
     narrower = either(f"--attention window:{window}", f"attention='window:{window}'")
     hints = [narrower] if 0 < window < steps else []
     hints += [either(f"--max-new-tokens {new}", f"new={new}")] if new > 0 else []
-    enough = -(-bytes_ // 1024)
-    most = max(stores, key=lambda s: s["bytes"])
+    largest = max(stores, key=lambda s: s["bytes"])
+    kib = -(-bytes_ // 1024)
+    fallback = "fewer prompts" if source else either(f"--memory {kib}KiB", f"memory={kib * 1024}")
     raise PlanError(
         f"what is kept of {steps} positions takes {bytes_:,} bytes, {bytes_ - budget:,} more than"
-        f" {budget:,}{f' {told}' if told else ''}",
+        f" {budget:,}{f' {source}' if source else ''}",
         facts=f"{len(growing)} of {len(stores)} stores grow with the text; the largest,"
-        f" {most['store']}, has {most['slots']} and {most['bytes']:,} bytes",
-        hint=" or ".join(hints)
-        or (
-            "fewer prompts" if told else either(f"--memory {enough}KiB", f"memory={enough * 1024}")
-        ),
+        f" {largest['store']}, has {largest['slots']} and {largest['bytes']:,} bytes",
+        hint=" or ".join(hints) or fallback,
     )
 
 
 def _window(timed: Sequence[StoreRow], stores: Sequence[StoreRow], budget: int) -> int:
-    """The widest window of the stores in time, if the others stay as they are."""
+    """The widest window that fits in the stores in time, if the others do not change."""
     left = budget - sum(s["bytes"] for s in stores if not longest(s))
-    firsts = {f"{s['store']}_first" for s in timed}  # a window has none
-    each = sum(slot(s) for s in timed if s["store"] not in firsts)
-    return Executable.longest_window(left // max(1, each))
+    firsts = {f"{s['store']}_first" for s in timed}  # windows do not have these
+    per_position = sum(slot(s) for s in timed if s["store"] not in firsts)
+    return Executable.longest_window(left // max(1, per_position))
 
 
 def _positions(
-    stores: Sequence[StoreRow],
-    growing: Sequence[StoreRow],
-    budget: int,
-    steps: int,
+    stores: Sequence[StoreRow], growing: Sequence[StoreRow], budget: int, steps: int
 ) -> int:
-    """Count the positions that fit: growing stores have about a whole number of slots for each."""
+    """The number of positions that fit; growing stores have about a whole number of slots each."""
     rate = {s["store"]: max(1, round(longest(s) / steps)) for s in growing}
     per_step = sum(rate[s["store"]] * slot(s) for s in growing)
     fixed = total(stores) - per_step * steps
@@ -82,17 +79,16 @@ def _positions(
 
 
 def total(stores: Sequence[StoreRow]) -> int:
-    """Bytes of all of them."""
     return sum(s["bytes"] for s in stores)
 
 
 def slot(store: StoreRow) -> int:
     """Bytes of one position."""
-    found = re.search(r"\bt: \d+ \+ (\d+)", str(store["slots"]))
-    return store["bytes"] // (longest(store) + (int(found[1]) if found else 0))
+    mirrored = re.search(r"\bt: \d+ \+ (\d+)", str(store["slots"]))
+    return store["bytes"] // (longest(store) + (int(mirrored[1]) if mirrored else 0))
 
 
 def longest(store: StoreRow) -> int:
-    """Slots in time: `l: 4, t: 57` → 57; 0 of what has none."""
-    found = re.search(r"\bt: (\d+)", str(store["slots"]))
-    return int(found[1]) if found else 0
+    """The slots in time: `l: 4, t: 57` → 57; 0 if there are none."""
+    slots = re.search(r"\bt: (\d+)", str(store["slots"]))
+    return int(slots[1]) if slots else 0

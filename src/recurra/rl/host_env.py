@@ -3,10 +3,10 @@
     reset[i]: (f32[B,4], i32[]) = call(draw, rows, order, fn='CartPole-v1().reset', ...)
     step[i,t]: (f32[B,4], .., i32[]) = call(a[0:B,i,t], token, fn='CartPole-v1().step', ...)
 
-The calls hang on one string, an i32 token that each reads and returns: token[i,0] is that of
-reset[i], token[i,t+1] that of step[i,t], and order[i] that of step[i-1,T-1]. Every reset is seeded
-by draws keyed by the program's seed and i. With absorbing episodes nothing but the token lives from
-one i to the next; with autoreset the environment does, and only the first i is `fresh`.
+An i32 token orders the calls, each of which reads and returns it: token[i,0] is from reset[i],
+token[i,t+1] from step[i,t], and order[i] from step[i-1,T-1]. Every reset is seeded by draws keyed
+by the program's seed and i. With absorbing episodes only the token goes from one i to the next;
+with autoreset the environment continues, and only the first i is `fresh`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from recurra.ir.graph import Graph
 from recurra.ir.types import Domain, Type, is_float
 from recurra.ir.user_objects import HostFunction
 from recurra.ops.control import Call, Item
-from recurra.rl.acting import Exchange, SpacesTold
-from recurra.rl.episodes import Episodes, InGroups, episodes
+from recurra.rl.acting import Exchange, SpacesJson
+from recurra.rl.episodes import Episodes, GroupedEpisodes, episodes
 from recurra.rl.space import leaves, tensors_of, tree_of
 from recurra.rl.transitions import HasLast, Stepped, Transition, follow, recurrence, stepped_domain
-from recurra.rl.vector import Spec
+from recurra.rl.vector_env import Spec
 
 TOKEN = Type("i32")
 
 
 class HostEnv(HasLast):
-    """A Gymnasium environment; `rl.env` says what its episodes are."""
+    """A Gymnasium environment that the host steps; see `rl.env` for episodes."""
 
     def __init__(self, spec: Spec):
         self.episodes = episodes(spec)
@@ -52,8 +52,8 @@ class HostEnv(HasLast):
     def reset(self, domain: Sequence[Index], rows: Index | tuple[()] | None = None) -> Any:
         """The first observation at each point of `domain`: a tensor, or a tree as the space is.
 
-        One call resets all points of the dim `rows`, by default the first of `domain`; over the
-        other dims the calls are made in order. With rows=() a call is for one point.
+        One call resets all points of the dim `rows`, by default the first of `domain`; calls over
+        the other dims are made in order. With rows=() each call is for one point.
         """
         if self._tracer is current():
             raise self._twice("reset")
@@ -63,19 +63,19 @@ class HostEnv(HasLast):
         self._rows = tuple(r for r in self._box if r.dim == row)
         self._functions = host_functions(self.episodes)
         outer = self._box.without(row)
-        self._goes_along(outer, [name for d in domain if (name := str(unwrap(d))) != row])
+        self._expect_order(outer, [name for d in domain if (name := str(unwrap(d))) != row])
         self._order = first_token(outer, "order")
-        given = [uniform(outer, (2,)), as_tensor(wrap(self._count))]
+        args = [uniform(outer, (2,)), as_tensor(wrap(self._count))]
         if self.episodes.carried:
             starts = (compare("==", r.sym, r.lo) for r in outer.ranges[-1:])
-            given.append(as_tensor(Index(both(*starts))))
+            args.append(as_tensor(Index(both(*starts))))
         *self._first, self._start = self._call(
-            "reset", self.episodes.observed, given, self._box, self._order
+            "reset", self.episodes.observed, args, self._box, self._order
         )
         return tree_of(self.observation_space, self._first)
 
-    def _goes_along(self, outer: Domain, written: Sequence[str]) -> None:
-        """Raises RecurraError if episodes cannot go on along the last dim that is written."""
+    def _expect_order(self, outer: Domain, written: Sequence[str]) -> None:
+        """Raise RecurraError if episodes cannot continue along the last dim that is written."""
         if self.episodes.carried and outer.dims[-1:] != tuple(written[-1:]):
             raise RecurraError(
                 f"episodes cannot go on along {written[-1]}, the last dim of "
@@ -102,11 +102,11 @@ class HostEnv(HasLast):
         domain, t = stepped_domain(self._box, actions)
         outer = domain.without(*(r.dim for r in self._rows))
         token = recurrence("token", outer, TOKEN, t, self._start)
-        taken = [
+        inputs = [
             self._action(x, s.type)
             for x, (_, s) in zip(actions, leaves(self.action_space), strict=True)
         ]
-        *results, after = self._call("step", self.episodes.stepped, taken, domain, token)
+        *results, after = self._call("step", self.episodes.stepped, inputs, domain, token)
         follow(token, t, after)
         in_order(self._order, after, outer.without(t))
         current().finishing[where_taken] = None
@@ -121,9 +121,9 @@ class HostEnv(HasLast):
     ) -> Exchange:
         n = len(self.episodes.observed)
         reward, done, term, trunc, live = results[-5:]
-        spaces: SpacesTold = {
-            "seen": [p.told for p in self.episodes.seen.parts],
-            "taken": [p.told for p in self.episodes.taken.parts],
+        spaces: SpacesJson = {
+            "seen": [p.json for p in self.episodes.observations.parts],
+            "taken": [p.json for p in self.episodes.actions.parts],
         }
         ended, others = [done, term], [*results[n:-5], reward, trunc, live]
         name = str(self.episodes.spec)
@@ -136,7 +136,7 @@ class HostEnv(HasLast):
         return Transition(next_o, *results[-5:], final_o=final_o)
 
     def _live_is_read(self, graph: Graph) -> None:
-        """Steps that are none may not be taken for real ones."""
+        """Raise RecurraError if the program does not read which steps are real."""
         last = len(self.episodes.stepped) - 1
         for n in graph.nodes.values():
             if isinstance(n.op, Item) and n.op.k == last:
@@ -174,7 +174,7 @@ class HostEnv(HasLast):
         return *(x.index(0) for x in results), after
 
     def _action(self, action: RecurrentTensor, want: Type) -> RecurrentTensor:
-        """`action` as the environment takes it, over its rows."""
+        """An action in the environment's type, over its rows."""
         if action.shape != want.shape or is_float(action.dtype) != is_float(want.dtype):
             raise ShapeError(
                 f"{self.episodes.spec} takes actions {want}",
@@ -185,11 +185,8 @@ class HostEnv(HasLast):
                 loc=here(),
             )
         action = action.cast(want.dtype)
-        return (
-            action
-            if any(r.dim in action.domain for r in self._rows)
-            else action.expand(self._count)
-        )
+        varies = any(r.dim in action.domain for r in self._rows)
+        return action if varies else action.expand(self._count)
 
     def _twice(self, what: str) -> RecurraError:
         return RecurraError(
@@ -201,23 +198,23 @@ class HostEnv(HasLast):
 
 
 def host_functions(episodes: Episodes) -> dict[str, HostFunction]:
-    """The functions `reset` and `step` of episodes as the program holds them, of all rows and of
-    groups of them: `CartPole-v1().reset`, `CartPole-v1() 2.reset` of another environment."""
-    tracer, groups, spec = current(), InGroups(episodes), str(episodes.spec)
+    """The functions `reset` and `step` as resources of the program, for all rows and for groups:
+    `CartPole-v1().reset`, or `CartPole-v1() 2.reset` of a second environment."""
+    tracer, groups, spec = current(), GroupedEpisodes(episodes), str(episodes.spec)
     k, name = 1, spec
     while f"{name}.reset" in tracer.resources:
         k += 1
         name = f"{spec} {k}"
     calls = {"reset": (episodes.reset, groups.reset), "step": (episodes.step, groups.step)}
     words = episodes.words
-    made = {
+    functions = {
         what: HostFunction(
             f"{name}.{what}",
-            whole,
-            HostFunction(f"{name} in groups.{what}", parts, results=words[what]),
+            function,
+            HostFunction(f"{name} in groups.{what}", in_groups, results=words[what]),
             words[what],
         )
-        for what, (whole, parts) in calls.items()
+        for what, (function, in_groups) in calls.items()
     }
-    tracer.resources.update({fn.key: fn for fn in made.values()})
-    return made
+    tracer.resources.update({fn.key: fn for fn in functions.values()})
+    return functions

@@ -1,12 +1,12 @@
-"""A Gymnasium vector environment as rows that reset in the step that ends their episode.
+"""Gymnasium vector environments as rows that reset in the step that ends their episode.
 
-    SameStep   so does the environment itself; the last observation is in its info, `final_obs`
+    SameStep   the environment does so itself; the last observation is in its info, `final_obs`
     Disabled   rows that ended are reset at once, by mask
-    NextStep   the next step of a row that ended is none, but its reset; SyncVectorEnv and
-               AsyncVectorEnv can be reset by mask too. Other ones cannot: their row has a step that
-               is not `real`, from the last observation of one episode to the first of the next
+    NextStep   the step after the end of a row is only its reset. SyncVectorEnv and AsyncVectorEnv
+               can be reset by mask; in others the row has a step that is not `real`, from the last
+               observation of one episode to the first of the next
 
-The mode is what the environment's metadata says.
+The environment's metadata has the mode.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from recurra.rl.gym_spaces import Array, Values, odd_part
 from recurra.runtime.checkpointing import Unsaved
 
 Vector = gymnasium.vector.VectorEnv
-OTHERS = (  # where programs lie that are not the user's
+OTHERS = (  # the folders of code that is not the user's
     *(str(Path(f).parent) for f in (gymnasium.__file__, np.__file__, __file__)),
     sysconfig.get_path("stdlib"),
 )
 MODES = ("NextStep", "SameStep", "Disabled")
-RAISED = (Exception, SystemExit, GeneratorExit)  # by a program that is not ours: not Ctrl-C
-OF_VECTORS = ("vectorization_mode", "vector_kwargs", "wrappers")  # options of make_vec alone
+RAISED = (Exception, SystemExit, GeneratorExit)  # that an environment may raise: not Ctrl-C
+OF_VECTORS = ("vectorization_mode", "vector_kwargs", "wrappers")  # options of only make_vec
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,9 @@ class Spec:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*AutoresetMode.*")  # `mode` says it better
             try:
-                return checked(gymnasium.make_vec(self.id, num_envs=rows, **self._checking()))
+                return with_number_checks(
+                    gymnasium.make_vec(self.id, num_envs=rows, **self._make_options())
+                )
             except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
                 raise self._cannot_make(error) from None
             except RAISED as error:
@@ -72,7 +74,7 @@ class Spec:
                 raise self.failed("make", error) from error
 
     def _expect_options(self) -> None:
-        """Gymnasium would find out later, where it says nothing of them."""
+        """Raise RecurraError for options that Gymnasium would only refuse later, by other names."""
         steps: Any = self.options.get("max_episode_steps")
         whole = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
         if steps is not None and not (whole and (steps > 0 or steps == -1)):
@@ -100,7 +102,7 @@ class Spec:
             )
 
     def _cannot_make(self, error: BaseException) -> RecurraError:
-        """The error of an id, or of options, that Gymnasium does not take."""
+        """The error for an id or options that Gymnasium does not accept."""
         if "num_envs" in self.options:
             hint = (
                 "rows are a dim, o[b, i, 0] = env.reset(domain=(b, i)), and their number is its "
@@ -121,24 +123,24 @@ class Spec:
             f"Gymnasium cannot make {self}", facts=str(error), hint=hint, loc=here()
         )
 
-    def _checking(self) -> Mapping[str, Any]:
-        """The options; rows in processes of their own are checked there."""
+    def _make_options(self) -> Mapping[str, Any]:
+        """The options; rows in processes of their own are checked there, by a wrapper."""
         if self.options.get("vectorization_mode") not in ("async", gymnasium.VectorizeMode.ASYNC):
             return self.options
-        return {**self.options, "wrappers": (*self.options.get("wrappers", ()), GivesNumbers)}
+        return {**self.options, "wrappers": (*self.options.get("wrappers", ()), NumberCheck)}
 
     def close(self, env: Vector) -> None:
-        """Close an environment that is not needed any more."""
+        """Close an environment."""
         try:
             env.close()
         except RAISED as error:
             raise self.failed("close", error) from error
 
     def failed(self, what: str, error: BaseException) -> RecurraError:
-        """The error that says what was raised, by the environment or about it, and where."""
+        """The error for an exception that the environment raised, with its place."""
         if isinstance(error, NotANumber):
-            told = error.args[0] if isinstance(error.args[0], NotANumber) else error
-            facts, hint, loc = told.args
+            inner = error.args[0] if isinstance(error.args[0], NotANumber) else error
+            facts, hint, loc = inner.args
             return RecurraError(f"{self} fails in {what}", facts=facts, hint=hint, loc=loc)
         frames = traceback.extract_tb(error.__traceback__)
         theirs = [x for x in frames if not x.filename.startswith(OTHERS)] or frames
@@ -152,15 +154,16 @@ class Spec:
         )
 
     def _odd_shape(self, what: str) -> RecurraError | None:
-        """The error of an environment that, alone, observes another shape than its space has."""
+        """The error of an environment whose observation has another shape than its space."""
         known = {k: x for k, x in self.options.items() if k not in OF_VECTORS}
         with warnings.catch_warnings(), suppress(*RAISED):
             warnings.simplefilter("ignore")
             with closing(gymnasium.make(self.id, disable_env_checker=True, **known)) as env:
-                seen = env.reset(seed=0)[0]
+                observation = env.reset(seed=0)[0]
                 if what == "step":
-                    seen = env.step(env.action_space.sample())[0]
-                odd, code = odd_part(env.observation_space, seen), getattr(env.unwrapped, what)
+                    observation = env.step(env.action_space.sample())[0]
+                odd = odd_part(env.observation_space, observation)
+                code = getattr(env.unwrapped, what)
             if odd is None:
                 return None
             where, shape, space = odd
@@ -174,7 +177,7 @@ class Spec:
         return None
 
     def start(self, env: Vector, seed: int) -> tuple[Vector, object]:
-        """All rows of `env`, or of what takes its place, at the start of an episode."""
+        """Start an episode in all rows of `env`, or of its replacement; returns both."""
         return env, env.reset(seed=seed)[0]
 
 
@@ -182,7 +185,7 @@ class Spec:
 class PoolSpec(Spec):
     """An environment of EnvPool: the arguments of `envpool.make`.
 
-    A pool is seeded when it is made and never again, so each seeded reset makes another.
+    A pool can only be seeded when it is created, so each seeded reset creates another.
     """
 
     def make(self, rows: int, **more: object) -> Vector:
@@ -209,8 +212,8 @@ class PoolSpec(Spec):
 class Stepped(NamedTuple):
     """A step of all rows: arrays [B, ..] as the environment has them.
 
-    `o` is what the next action is chosen from, `final` where this one led to: they differ in rows
-    whose episode ended. Where a row is not `real` nothing was done but a reset.
+    The next action is chosen from `o`; `final` is the observation after this one. They differ in
+    rows whose episode ended. The step of a row that is not `real` is only a reset.
     """
 
     o: Sequence[Array]
@@ -223,10 +226,11 @@ class Stepped(NamedTuple):
 
 
 class Rows:
-    """Rows of an environment, whatever its autoreset mode; see the module."""
+    """The rows of an environment, with the same behavior in every autoreset mode."""
 
-    def __init__(self, spec: Spec, env: Vector, seen: Values, taken: Values):
-        self.spec, self.env, self.seen, self.taken = spec, env, seen, taken
+    def __init__(self, spec: Spec, env: Vector, observations: Values, actions: Values):
+        self.spec, self.env = spec, env
+        self.observations, self.actions = observations, actions
         self.reward_name = f"a reward of {spec}"
         self.mode = mode(spec, env)
         self.masked = self.mode == "Disabled" or (
@@ -236,11 +240,11 @@ class Rows:
         self.wait_for(np.zeros(env.num_envs, bool))
 
     def wait_for(self, rows: Array) -> None:
-        """The next step of these rows is only a reset."""
+        """Note that the next step of these rows is only a reset."""
         self.waiting, self.real = rows, ~rows
 
     def expect_at_hand(self) -> None:
-        """The state of the environment must be in this process, and in plain sight."""
+        """Raise Unsaved unless the state of the environment is accessible in this process."""
         if isinstance(self.env.unwrapped, AsyncVectorEnv):
             raise Unsaved(
                 f"the state of {self.spec} cannot be saved",
@@ -253,7 +257,7 @@ class Rows:
             )
 
     def reset(self, seed: int) -> list[Array]:
-        """All rows start anew."""
+        """Start all rows anew; returns their observations."""
         try:
             self.env, raw = self.spec.start(self.env, seed)
         except RecurraError:
@@ -261,16 +265,16 @@ class Rows:
         except RAISED as error:
             raise self.spec.failed("reset", error) from error
         self.wait_for(np.zeros(self.env.num_envs, bool))
-        return self.seen.arrays(raw)
+        return self.observations.arrays(raw)
 
     def step(self, actions: Sequence[Array]) -> Stepped:
-        """Every row by one action, given as the program has them."""
-        given = self.taken.nested(actions)
+        """Step every row by an action, in the form of the program."""
+        nested = self.actions.nested(actions)
         try:
-            raw, reward, term, trunc, info = self.env.step(given)
+            raw, reward, term, trunc, info = self.env.step(nested)
         except RAISED as error:
             raise self.spec.failed("step", error) from error
-        o = final = self.seen.arrays(raw)
+        o = final = self.observations.arrays(raw)
         term, trunc = np.asarray(term, bool), np.asarray(trunc, bool)
         ended, real = term | trunc, self.real
         if self.has_unreal_steps:
@@ -290,11 +294,11 @@ class Rows:
     def _final(self, info: Mapping[str, object], ended: Array) -> list[Array]:
         """The last observations of the rows that ended."""
         for key in ("final_obs", "final_observation"):
-            found = info.get(key)
-            if isinstance(found, np.ndarray) and found.dtype == object:
-                return self.seen.of_rows(list(found[ended]))
-            if found is not None:
-                return [x[ended] for x in self.seen.arrays(found)]
+            final = info.get(key)
+            if isinstance(final, np.ndarray) and final.dtype == object:
+                return self.observations.of_rows(list(final[ended]))
+            if final is not None:
+                return [x[ended] for x in self.observations.arrays(final)]
         raise RecurraError(
             f"{self.spec} hides the last observation of an episode",
             facts="it resets in the same step, and its info has no 'final_obs'",
@@ -307,7 +311,7 @@ class Rows:
             raw, _ = self.env.reset(options={"reset_mask": rows.copy()})
         except RAISED as error:
             raise self.spec.failed("reset", error) from error
-        after = self.seen.arrays(raw)
+        after = self.observations.arrays(raw)
         for x, y in zip(before, after, strict=True):
             if not np.array_equal(x[~rows], y[~rows], equal_nan=x.dtype.kind == "f"):
                 raise RecurraError(
@@ -320,17 +324,17 @@ class Rows:
 
 
 class NotANumber(Exception):
-    """One row of an environment has given something else than a number, or a truth value.
+    """An environment's row returned something else than numbers and truth values.
 
-    Its arguments are facts, hint and place; from another process it comes as that of another.
+    Its arguments are facts, hint and place, or, from another process, an exception with these.
     """
 
 
-class GivesNumbers(gymnasium.Wrapper):
-    """A row whose observations and rewards are numbers and whose ends are truth values: NumPy would
-    read None as NaN, any text as true, and what is behind a mask.
+class NumberCheck(gymnasium.Wrapper):
+    """A wrapper that checks that observations and rewards are numbers, and ends are truth values:
+    NumPy would read None as NaN, any text as true, and masked elements.
 
-    Its info, which no program reads, is left out: arrays of all rows cannot have all that is in it.
+    It drops the info, which programs do not read, and which arrays of all rows cannot always hold.
     """
 
     def __init__(self, env: gymnasium.Env, row: int | None = None) -> None:
@@ -338,56 +342,57 @@ class GivesNumbers(gymnasium.Wrapper):
         self.of_row = "" if row is None else f" of row {row}"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        given: Any = self.env.reset(seed=seed, options=options)
-        if isinstance(given, tuple) and len(given) == 2:
-            self._expect_seen(given[0], "reset")
-            return given[0], {}
-        return given
+        result: Any = self.env.reset(seed=seed, options=options)
+        if isinstance(result, tuple) and len(result) == 2:
+            self._expect_numbers(result[0], "reset")
+            return result[0], {}
+        return result
 
     def step(self, action: object) -> Any:
-        given: Any = self.env.step(action)
-        if not isinstance(given, tuple) or len(given) != 5:
-            return given  # Gymnasium tells of that
-        seen, reward, term, trunc, _info = given
-        if type(seen) is not np.ndarray or seen.dtype.kind not in "biuf":
-            self._expect_seen(seen, "step")
+        result: Any = self.env.step(action)
+        if not isinstance(result, tuple) or len(result) != 5:
+            return result  # Gymnasium refuses it
+        o, reward, term, trunc, _info = result
+        if type(o) is not np.ndarray or o.dtype.kind not in "biuf":
+            self._expect_numbers(o, "step")
         if type(reward) is float and type(term) is bool and type(trunc) is bool:
-            return seen, reward, term, trunc, {}
+            return o, reward, term, trunc, {}
         ends = self._truth("terminated", term), self._truth("truncated", trunc)
-        return seen, self._number(reward), *ends, {}
+        return o, self._number(reward), *ends, {}
 
-    def _expect_seen(self, seen: object, method: str, where: str = "") -> None:
-        """Raises NotANumber for None and masked elements, in any part of an observation."""
-        if isinstance(seen, (dict, tuple)):
-            parts = seen.items() if isinstance(seen, dict) else enumerate(seen)
-            for k, x in parts:
-                self._expect_seen(x, method, f"{where}[{k!r}]")
+    def _expect_numbers(self, observation: object, method: str, where: str = "") -> None:
+        """Raise NotANumber for None and masked elements, in any part of an observation."""
+        if isinstance(observation, (dict, tuple)):
+            keyed = isinstance(observation, dict)
+            for k, x in observation.items() if keyed else enumerate(observation):
+                self._expect_numbers(x, method, f"{where}[{k!r}]")
             return
-        none = not isinstance(seen, str) and any(x is None for x in np.ravel(_objects(seen)))
-        if none or np.ma.is_masked(seen):
+        is_text = isinstance(observation, str)
+        none = not is_text and any(x is None for x in np.ravel(_objects(observation)))
+        if none or np.ma.is_masked(observation):
             what = "has no number" if none else "is masked in part"
             raise NotANumber(
-                f"observation{where}{self.of_row} is {_short(seen)}, and {what}",
+                f"observation{where}{self.of_row} is {_short(observation)}, and {what}",
                 "give a number for every element; x.filled(0) of a masked array",
                 _line_of(getattr(self.env.unwrapped, method)),
             )
 
-    def _truth(self, word: str, given: object) -> bool:
-        """Read a truth value as NumPy, and sloppy programs, write it."""
-        found = np.asarray(given)
-        if given is None or (found.size == 1 and found.dtype.kind in "biuf" and found in (0, 1)):
-            return bool(given)
-        raise self._wrong(word, given, "no truth value")
+    def _truth(self, word: str, value: object) -> bool:
+        """Convert a truth value of NumPy, None, 0 or 1."""
+        array = np.asarray(value)
+        if value is None or (array.size == 1 and array.dtype.kind in "biuf" and array in (0, 1)):
+            return bool(value)
+        raise self._wrong(word, value, "no truth value")
 
-    def _number(self, given: Any) -> float:
-        if np.ndim(given) == 0 and not isinstance(given, (str, bytes, complex, np.datetime64)):
+    def _number(self, value: Any) -> float:
+        if np.ndim(value) == 0 and not isinstance(value, (str, bytes, complex, np.datetime64)):
             with suppress(TypeError, ValueError, OverflowError):
-                return float(given)
-        raise self._wrong("reward", given, "no number of 64 bits")
+                return float(value)
+        raise self._wrong("reward", value, "no number of 64 bits")
 
-    def _wrong(self, word: str, given: object, what: str) -> NotANumber:
+    def _wrong(self, word: str, value: object, what: str) -> NotANumber:
         return NotANumber(
-            f"{word}{self.of_row} is {_short(given)}, and {what}",
+            f"{word}{self.of_row} is {_short(value)}, and {what}",
             "return observation, reward, terminated, truncated, info: one number and two "
             "truth values",
             _line_of(self.env.unwrapped.step),
@@ -399,32 +404,32 @@ def _is_of_id(error: BaseException) -> bool:
     return isinstance(error, (gymnasium.error.UnregisteredEnv, ModuleNotFoundError))
 
 
-def _short(given: object) -> str:
-    """The value, in one short line."""
-    return " ".join(reprlib.repr(given).split())
+def _short(value: object) -> str:
+    """The value in one short line."""
+    return " ".join(reprlib.repr(value).split())
 
 
-def _objects(given: object) -> Array:
-    """The elements of an array that may hold something other than numbers."""
-    array = given if isinstance(given, np.ndarray) else np.array(given, object)
+def _objects(value: object) -> Array:
+    """The elements of an array that may hold other objects than numbers."""
+    array = value if isinstance(value, np.ndarray) else np.array(value, object)
     return array if array.dtype.kind == "O" else np.empty(0, object)
 
 
-def checked(env: Vector) -> Vector:
-    """The vector; rows that are stepped one after the other are refused what is no number.
+def with_number_checks(env: Vector) -> Vector:
+    """Wrap the rows of a SyncVectorEnv in `NumberCheck`; return the environment.
 
-    It lends what it observes, of which `Values.arrays` makes copies.
+    It no longer copies its observations, as `Values.arrays` does.
     """
     inner = env.unwrapped
     if isinstance(inner, (SyncVectorEnv, AsyncVectorEnv)):
         inner.copy = False
     if isinstance(inner, SyncVectorEnv):
-        inner.envs = [GivesNumbers(x, row=k) for k, x in enumerate(inner.envs)]
+        inner.envs = [NumberCheck(x, row=k) for k, x in enumerate(inner.envs)]
     return env
 
 
 def _line_of(method: MethodType) -> Loc:
-    """The line where a method begins."""
+    """The place of a method's definition."""
     return Loc(method.__code__.co_filename, method.__code__.co_firstlineno)
 
 
@@ -436,13 +441,13 @@ def _with_rows(array: Array, which: Array, rows: Array) -> Array:
 
 
 def mode(spec: Spec, env: Vector) -> str:
-    """The autoreset mode, as the environment's metadata says."""
-    said = (env.metadata or {}).get("autoreset_mode")
-    name = getattr(said, "value", said)
+    """The autoreset mode in the environment's metadata."""
+    value = (env.metadata or {}).get("autoreset_mode")
+    name = getattr(value, "value", value)
     if name not in MODES:
         raise RecurraError(
             f"{spec} does not say when it resets",
-            facts=f"metadata['autoreset_mode'] is {said!r}, not one of {', '.join(MODES)}",
+            facts=f"metadata['autoreset_mode'] is {value!r}, not one of {', '.join(MODES)}",
             hint="set it in the environment's metadata, or use vectorization_mode='sync'",
             loc=here(),
         )

@@ -1,4 +1,4 @@
-"""The tensors in a folder's safetensors files, by name: shapes first, values when asked for."""
+"""The tensors in a folder's safetensors files, by name: shapes at once, values on demand."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from recurra.support.safetensors_file import opened
 
 ONE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-MAX_READ = 1 << 20  # numbers of a tensor at a time: what is made of them on the way is small, too
+MAX_READ = 1 << 20  # numbers read at a time, so that conversions of them are small, too
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor that lies in a file; `dtype` as safetensors calls it, BF16."""
+    """A tensor in a file, with its dtype in the spelling of safetensors, BF16."""
 
     name: str
     file: Path
@@ -33,20 +33,20 @@ class TensorEntry:
         return BYTES.get(self.dtype, 0) * prod(self.shape)
 
     def rows(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the values, some rows at a time; the file is closed at the end: no page stays."""
+        """Yield the values, some rows at a time; the file is then closed, which frees its pages."""
         size = self.shape[0]
-        some = max(1, size * MAX_READ // prod(self.shape))
+        count = max(1, size * MAX_READ // prod(self.shape))
         with opened(self.file) as file:
             tensor = file.get_slice(self.name)
-            for first in range(0, size, some):
-                part = slice(first, min(first + some, size))
+            for first in range(0, size, count):
+                part = slice(first, min(first + count, size))
                 yield part, tensor[part]
 
 
 def entries(folder: str | Path) -> dict[str, TensorEntry]:
     """List the tensors of a folder: in model.safetensors, or in the files that its index names.
 
-    Raises RecurraError where a file is missing or damaged, or lacks what the index says.
+    Raises RecurraError if a file is missing or damaged, or lacks a tensor of the index.
     """
     folder = Path(folder)
     if not (folder / INDEX).exists():
@@ -62,8 +62,8 @@ def entries(folder: str | Path) -> dict[str, TensorEntry]:
 
 
 def _indexed(folder: Path, index: Path) -> dict[str, TensorEntry]:
-    given = read_json(index)
-    places: object = given.get("weight_map") if isinstance(given, Mapping) else None
+    content = read_json(index)
+    places: object = content.get("weight_map") if isinstance(content, Mapping) else None
     if not isinstance(places, Mapping):
         raise RecurraError(f"{index}: weight_map is missing")
     out: dict[str, TensorEntry] = {}

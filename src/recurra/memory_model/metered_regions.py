@@ -1,8 +1,8 @@
-"""Regions on arrays without numbers: what they allocate where NumPy, or a backend, runs them."""
+"""Run regions on arrays without numbers: their allocations under NumPy, or under a backend."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeGuard, TypeVar
@@ -26,16 +26,16 @@ from recurra.schedule.tree import Item
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
-Made = ArrayView | tuple["Made", ...]
+ArrayTree = ArrayView | tuple["ArrayTree", ...]
 """An array, or the arrays of a tuple"""
-Compiled = Callable[..., tuple[Made, ...]]
+Compiled = Callable[..., tuple[ArrayTree, ...]]
 Carry = TypeVar("Carry")
 Named = TypeVar("Named")
 
 
 @dataclass(frozen=True)
 class ShapeMachine:
-    """Runs `steps(lo, hi)` of every loop; rows end as late as they can."""
+    """A machine that runs `steps(lo, hi)` of every loop; rows end as late as possible."""
 
     meter: Meter
     steps: Callable[[int, int], Sequence[int]] = few
@@ -44,16 +44,16 @@ class ShapeMachine:
     def xp(self) -> Any:
         return AllocatingNamespace(self.meter)
 
-    def apply(self, node: Statement, env: Env, *args: object) -> Made:
+    def apply(self, node: Statement, env: Env, *args: object) -> ArrayTree:
         point = ", ".join(
             f"{r.dim}={env[r.dim]}" for r in node.domain if isinstance(env[r.dim], int)
         )
         self.meter.at = node.name + (f" of {point}" if point else "")
         if isinstance(op := node.op, Foreign):
-            made: Made = allocated(self.meter, op.infer().sizes(env), NUMPY_NAME[op.dtype])
+            value: ArrayTree = allocated(self.meter, op.infer().sizes(env), NUMPY_NAME[op.dtype])
         else:
-            made = node.op.run(self.xp, env, *args)
-        return named(made, node.name)
+            value = node.op.run(self.xp, env, *args)
+        return named(value, node.name)
 
     def loop(
         self, dim: str, lo: int, hi: int, body: Callable[[int, Carry], Carry], carry: Carry
@@ -81,7 +81,7 @@ class ShapeMachine:
             for at, size, n in zip(starts, sizes, store.shape, strict=True)
         )
         box = store[key]
-        return box.seen(box.layout, sizes).copy()
+        return box.view(box.layout, sizes).copy()
 
     def whole(self, store: ArrayView) -> ArrayView:
         return store
@@ -97,31 +97,25 @@ class ShapeMachine:
     write_box = write
 
 
-def named(made: Named, name: str) -> Named:
-    """Name a new value after its equation; other new arrays are temporaries."""
-    if isinstance(made, ArrayView) and (label := made.label) is not None and not label.name:
+def named(value: Named, name: str) -> Named:
+    """Name a new value after its equation; arrays without a name are temporaries."""
+    if isinstance(value, ArrayView) and (label := value.label) is not None and not label.name:
         label.name = name
-    return made
+    return value
 
 
-def name_variable(given: object, name: str) -> None:
-    """A variable that is lent to a launch goes by the name that it has there."""
-    if isinstance(given, tuple):
-        for x in given:
+def name_variable(value: object, name: str) -> None:
+    """Rename a variable to its name inside the launch."""
+    if isinstance(value, tuple):
+        for x in value:
             name_variable(x, name)
-    elif (
-        isinstance(given, ArrayView) and (label := given.label) is not None and label.kind == "made"
-    ):
+    elif isinstance(value, ArrayView) and (label := value.label) and label.kind == "made":
         label.name = name
-
-
-def _first_worker() -> Mapping[str, int]:
-    return {SHARD: 0}
 
 
 @dataclass(frozen=True)
-class _LettingGo(Walk):
-    """A region whose own stores are gone behind the last of its items that uses them."""
+class _LocalStoreWalk(Walk):
+    """A walk that frees a region's own stores after the last of its items that uses them."""
 
     region: Region = field(kw_only=True)
     make: Callable[[Store], ArrayView] = field(kw_only=True)
@@ -140,68 +134,65 @@ class _LettingGo(Walk):
 
 
 @dataclass(frozen=True)
-class Shapes:
-    """Regions statement by statement, as NumPy runs them."""
+class StatementRegions:
+    """Regions that run statement by statement, as NumPy runs them."""
 
     meter: Meter
     machine: ShapeMachine
 
     def compile(self, plan: StoragePlan, region: Region) -> Compiled:
         make = partial(store, self.meter, plan)
-        walker = partial(_LettingGo, region=region, make=make)
-        alone = replace(region, local=())
-        run = region_function(plan, alone, self.machine, walker, here=_first_worker)
+        walker = partial(_LocalStoreWalk, region=region, make=make)
+        without_local = replace(region, local=())
+        run = function(plan, without_local, self.machine, walker, here=lambda: {SHARD: 0})
         names = (*region.held, *region.carried)
         first = 1 + times(region)
 
-        def launch(*given: Any) -> tuple[Made, ...]:
-            for x, name in zip(given[first:], names, strict=False):
+        def launch(*args: Any) -> tuple[ArrayTree, ...]:
+            for x, name in zip(args[first:], names, strict=False):
                 name_variable(x, name)
-            made = run(*given)
-            for x, name in zip(
-                made[-len(region.gives) - len(region.stores) :], region.gives, strict=False
-            ):
+            results = run(*args)
+            values = results[-len(region.gives) - len(region.stores) :]
+            for x, name in zip(values, region.gives, strict=False):
                 name_variable(x, name)
-            return made
+            return results
 
         return launch
 
 
-class Besides(Protocol):
-    """A backend that tells what a launch takes beside what it is given and gives."""
+class LaunchMemory(Protocol):
+    """A backend that knows the memory of a launch besides its operands and results."""
 
-    donates: bool  # variables that travel: else they are new with every launch
+    donates: bool  # carried variables: else they are new with every launch
 
     def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
-        """Bytes, of a launch at these times."""
+        """Return the bytes of a launch at these times."""
         ...
 
 
-def tells_besides(backend: object) -> TypeGuard[Besides]:
-    """Is it a backend that tells what a launch takes besides?"""
+def tells_besides(backend: object) -> TypeGuard[LaunchMemory]:
     return hasattr(backend, "besides")
 
 
 @dataclass(frozen=True)
 class MeteredLaunches:
-    """Regions as one launch each; `plan` is the one with numbers."""
+    """Regions that are one launch each; `plan` has plain numbers for lengths."""
 
     meter: Meter
-    backend: Besides
+    backend: LaunchMemory
     plan: StoragePlan
 
     def compile(self, plan: StoragePlan, region: Region) -> Compiled:
         first, r = 1 + times(region), region
         kept = len(r.carried) if self.backend.donates else 0
 
-        def launch(*given: Any) -> tuple[Made, ...]:
+        def launch(*args: Any) -> tuple[ArrayTree, ...]:
             self.meter.at = r.name
-            at, carried = given[1:first], given[first + len(r.held) :]
+            at, carried = args[1:first], args[first + len(r.held) :]
             new = [fresh(self.meter, plan, name) for name in r.gives[kept:]]
-            taken = self.backend.besides(self.plan, r, tuple(map(int, at)))
-            self.meter.asked |= taken > 0
-            del_ = self.meter.extra(taken, f"inside of {r.name}")
-            del del_
+            nbytes = self.backend.besides(self.plan, r, tuple(map(int, at)))
+            self.meter.fixed |= nbytes > 0
+            self.meter.extra(nbytes, f"inside of {r.name}")  # freed at once
             ends = at[len(at) - len(r.ends) :] if r.asks else ()
             stores = carried[len(r.carried) : len(r.carried) + len(r.stores)]
             return (*ends, *carried[:kept], *new, *stores)
@@ -209,18 +200,18 @@ class MeteredLaunches:
         return launch
 
 
-def fresh(meter: Meter, plan: StoragePlan, name: str) -> Made:
-    """A variable of a program."""
+def fresh(meter: Meter, plan: StoragePlan, name: str) -> ArrayTree:
+    """Allocate a variable of a program."""
     type_ = plan.statements.arrays[name].type
-    kinds = type_.items if isinstance(type_, Tuple) else (type_,)
-    made = tuple(
-        named(allocated(meter, t.sizes(plan.sizes), NUMPY_NAME[t.dtype]), name) for t in kinds
+    types = type_.items if isinstance(type_, Tuple) else (type_,)
+    arrays = tuple(
+        named(allocated(meter, t.sizes(plan.sizes), NUMPY_NAME[t.dtype]), name) for t in types
     )
-    return made if isinstance(type_, Tuple) else made[0]
+    return arrays if isinstance(type_, Tuple) else arrays[0]
 
 
 def store(meter: Meter, plan: StoragePlan, buffer: Store) -> ArrayView:
-    """A buffer of a store."""
+    """Allocate a buffer of a store."""
     kind = "input" if buffer.given else "output" if buffer.output else "store"
     meter.at = f"the store of {buffer.name}"
     shape, dtype = buffer.shape(plan.sizes), NUMPY_NAME[buffer.type.dtype]
@@ -228,10 +219,9 @@ def store(meter: Meter, plan: StoragePlan, buffer: Store) -> ArrayView:
 
 
 def copied(value: Any) -> Any:
-    """An array in memory of its own, with the name of what it was."""
+    """Copy an array to a new buffer with the same name."""
     if isinstance(value, tuple):
         return tuple(map(copied, value))
     if isinstance(value, np.generic | np.ndarray):
         return value
-    made = value.copy()
-    return named(made, value.label.name if value.label else "")
+    return named(value.copy(), value.label.name if value.label else "")

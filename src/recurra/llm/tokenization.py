@@ -1,4 +1,4 @@
-"""Text and tokens: tokenizer.json of a folder, tokens as text as they come, and stop strings."""
+"""Tokenization: a folder's tokenizer, incremental decoding of tokens, and stop strings."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def tokenizer(folder: str | Path, config: DecoderConfig) -> Tokenizer:
         from tokenizers import Tokenizer
     try:
         out = Tokenizer.from_file(str(path))
-        out.decode(out.encode("a").ids)  # some files are read, and fail at their first text
+        out.decode(out.encode("a").ids)  # some damaged files can be read, and fail here
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # of its own kind, whatever is wrong: Rust's are no Exception
+    except BaseException as error:  # exceptions from Rust are no Exception
         raise RecurraError(f"{path} is no tokenizer", facts=str(error)) from None
-    out.no_truncation()  # as for one text: files may say what they were last used with
+    out.no_truncation()  # files may have settings of an earlier use
     out.no_padding()
     top = max(out.get_vocab(with_added_tokens=False).values(), default=-1)
     if top >= config.vocab_size:
@@ -49,7 +49,7 @@ def tokenizer(folder: str | Path, config: DecoderConfig) -> Tokenizer:
 
 
 def encode(tok: Tokenizer, text: str, name: str = "the prompt") -> list[int]:
-    """Tokens of a prompt, with the ones that the tokenizer adds. Raises RecurraError for none."""
+    """Encode a prompt, with the tokens that the tokenizer adds. Raises RecurraError for none."""
     if not text:
         raise RecurraError(
             f"{name} is empty",
@@ -58,7 +58,7 @@ def encode(tok: Tokenizer, text: str, name: str = "the prompt") -> list[int]:
         )
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # half of a character, as of bytes that were no text
+    except UnicodeEncodeError as error:  # a surrogate, from bytes that were no text
         raise RecurraError(
             f"{name} is no text",
             facts=f"after {text[: error.start]!r:.60} comes a byte that is not UTF-8",
@@ -72,11 +72,11 @@ def encode(tok: Tokenizer, text: str, name: str = "the prompt") -> list[int]:
 
 @dataclass
 class Decoder:
-    """Tokens of one row → text, piece by piece: whole characters, nothing from a stop string on.
+    """An incremental decoder of one row's tokens, which returns whole characters before a stop.
 
-    It is the text that follows a `prompt` of tokens: how a token reads may depend on those before
-    it, as where the first one of a text is written without its space. `stopped` is the stop string
-    that ended it. What may be the beginning of one is held back.
+    The text follows a `prompt` of tokens, because the text of a token may depend on earlier ones,
+    as the first one of a text has no leading space. `stopped` is the stop string that ended the
+    row. Text that may be the beginning of one is held back.
     """
 
     tokenizer: Tokenizer
@@ -85,56 +85,56 @@ class Decoder:
     stopped: str | None = None
     held: str = ""
     tokens: list[int] = field(default_factory=list[int])
-    told: int = 0  # tokens whose text is certain, ..
-    context: int = 0  # .. the last ones with text from here on, and ..
-    given: int = 0  # .. their characters
+    decoded: int = 0  # the number of tokens whose text is certain
+    context: int = 0  # the first of the tokens that are decoded again, as context
+    length: int = 0  # the number of characters of the decoded tokens
 
     def __post_init__(self) -> None:
         self.tokens = list(self.prompt)
-        self.told = len(self.tokens)
-        while (before := self._text(0, self.told)).endswith("�"):  # half a character
-            self.told -= 1
-        self.given, self.context = len(before), self.told
-        while self.context and self._text(self.context, self.told)[:1] in ("", "�"):
+        self.decoded = len(self.tokens)
+        while (before := self._text(0, self.decoded)).endswith("�"):  # half a character
+            self.decoded -= 1
+        self.length, self.context = len(before), self.decoded
+        while self.context and self._text(self.context, self.decoded)[:1] in ("", "�"):
             self.context -= 1
 
     def put(self, token: int) -> str:
-        """The text that is certain with one more token."""
+        """Add a token; return the text that is certain now."""
         self.tokens.append(token)
-        end, before = len(self.tokens), len(self._text(self.context, self.told))
+        end, before = len(self.tokens), len(self._text(self.context, self.decoded))
         text = self._text(self.context, end)[before:]
         if not text or self._ends_in_bytes():
             return ""
-        if text.endswith("�"):  # half a character, which three more bytes end, or none
+        if text.endswith("�"):  # half a character, of at most three tokens
             end -= 3
-            part = self._text(self.context, end)[before:] if end > self.told else ""
+            part = self._text(self.context, end)[before:] if end > self.decoded else ""
             if not part or not text.startswith(part):
                 return ""
             text = part
-        self.context, self.told = self.told, end
-        self.given += len(text)
+        self.context, self.decoded = self.decoded, end
+        self.length += len(text)
         return self.add(text)
 
     def _text(self, begin: int, end: int) -> str:
         return self.tokenizer.decode(self.tokens[begin:end])
 
     def _ends_in_bytes(self) -> bool:
-        """Does the last token stand for a byte, which is read together with its neighbors?
+        """Tell whether the last token is a byte, whose text depends on the next token.
 
-        Each of them is � unless all are characters, so that the next one decides.
+        A run of bytes is � for each of them unless all together are characters.
         """
-        alone = ((x, self.tokenizer.decode([x])) for x in reversed(self.tokens[self.context :]))
-        token, text = next((x for x in alone if x[1]), (0, ""))  # others do not come in between
+        single = ((x, self.tokenizer.decode([x])) for x in reversed(self.tokens[self.context :]))
+        token, text = next((x for x in single if x[1]), (0, ""))  # tokens without text do not count
         name = self.tokenizer.id_to_token(token) or ""
         return text != name and re.fullmatch("<0x[0-9A-F]{2}>", name) is not None
 
     def add(self, text: str) -> str:
-        """The same of more text; where it is cut in pieces makes no difference."""
+        """Add text; return the part that is no beginning of a stop string."""
         out = ""
         for letter in text if self.stopped is None else "":
             self.held += letter
-            if found := [s for s in self.stop if self.held.endswith(s)]:
-                self.stopped = max(found, key=len)
+            if matches := [s for s in self.stop if self.held.endswith(s)]:
+                self.stopped = max(matches, key=len)
                 out += self.held.removesuffix(self.stopped)
                 self.held = ""
                 break
@@ -143,14 +143,14 @@ class Decoder:
         return out
 
     def end(self) -> str:
-        """The text that was held back, once no token follows; of a character's bytes, �."""
-        rest = self._text(0, len(self.tokens))[self.given :]
+        """Return the text that was held back, after the last token; � for an incomplete one."""
+        rest = self._text(0, len(self.tokens))[self.length :]
         out = self.add(rest) + self.held
         self.held = ""
         return out
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The longest end of `text` that `stop` begins with."""
+    """The length of the longest end of `text` that `stop` begins with."""
     sizes = range(min(len(text), len(stop) - 1), 0, -1)
     return next((n for n in sizes if text.endswith(stop[:n])), 0)

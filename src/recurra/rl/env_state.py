@@ -1,7 +1,7 @@
-"""The state of an environment as a tree of numbers, text and arrays, and back.
+"""Convert the state of an environment to a tree of numbers, text and arrays, and back.
 
-Everything an object of plain Python reaches is followed. What is not understood is refused by name:
-an environment is saved whole, or not at all. Nothing is pickled, so no file can run code.
+Everything that plain Python objects refer to is followed. An object of another kind is refused by
+name: an environment is saved whole, or not at all. Nothing is pickled, so no file can run code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Plain:
     pass
 
 
-# Settings, not state: an environment that is made anew has them already.
+# Settings, not state: a new environment has them already.
 INERT = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -48,7 +48,7 @@ NUMBERS = "biufc"
 
 
 def capture(value: object, path: str) -> object:
-    """The state of an object as a tree; `path` is what it is called where it is refused."""
+    """Return the state of an object as a tree; `path` is its name in errors."""
     walk = _Capture()
     tree = walk.value(value, path)
     walk.expect_apart()
@@ -57,7 +57,7 @@ def capture(value: object, path: str) -> object:
 
 class _Capture:
     def __init__(self):
-        self.seen: dict[int, tuple[int, object]] = {}  # by id: which object of the walk, and itself
+        self.seen: dict[int, tuple[int, object]] = {}  # by id: number in the walk, and the object
         self.arrays: list[tuple[int, int, str]] = []  # first byte, end, path
 
     def value(self, item: object, path: str) -> object:
@@ -96,7 +96,7 @@ class _Capture:
                 )
 
     def expect_apart(self) -> None:
-        """Arrays that share memory would come back without sharing it."""
+        """Raise Unsaved for arrays that share memory: restored ones would not share it."""
         for (_, end, one), (start, _, other) in pairwise(sorted(self.arrays)):
             if start < end:
                 raise Unsaved(
@@ -109,13 +109,13 @@ _SCALARS = (type(None), bool, int, float, str)
 
 
 def restore(value: object, tree: object, path: str) -> Any:
-    """The value of `tree`; objects are those of `value`, an environment like the one captured."""
+    """Restore the value of `tree` with the objects of `value`, an environment of the same kind."""
     return _Restore().value(value, tree, path)
 
 
 class _Restore:
     def __init__(self):
-        self.made: list[object] = []
+        self.restored: list[object] = []
 
     def value(self, item: object, tree: object, path: str) -> Any:
         if not isinstance(tree, Mapping):
@@ -128,24 +128,24 @@ class _Restore:
         if kind == "same":
             return item
         if kind == "seen":
-            return self.made[inside]
-        place = len(self.made)
-        self.made.append(None)
+            return self.restored[inside]
+        place = len(self.restored)
+        self.restored.append(None)
         build: Callable[..., object] = getattr(self, f"_{kind}")
         return build(item, inside, path, place)
 
     def _array(self, value: object, inside: np.ndarray, path: str, place: int) -> object:
-        self.made[place] = inside.copy()
-        return self.made[place]
+        self.restored[place] = inside.copy()
+        return self.restored[place]
 
     def _rng(self, value: object, inside: Any, path: str, place: int) -> object:
         bits = getattr(np.random, inside["bit_generator"])()
         bits.state = inside
-        self.made[place] = np.random.Generator(bits)
-        return self.made[place]
+        self.restored[place] = np.random.Generator(bits)
+        return self.restored[place]
 
     def _list(self, value: object, inside: list[object], path: str, place: int) -> list[object]:
-        out = self.made[place] = value if type(value) is list else []
+        out = self.restored[place] = value if type(value) is list else []
         old = [*value] if isinstance(value, (list, tuple)) else []
         old += [None] * (len(inside) - len(old))
         out[:] = [
@@ -159,20 +159,18 @@ class _Restore:
         new = self._list(list(out), inside, path, place)
         out.clear()
         out.extend(new)
-        self.made[place] = out
+        self.restored[place] = out
         return out
 
     def _tuple(self, value: object, inside: list[object], path: str, place: int) -> object:
-        found = self._list(
-            list(value) if isinstance(value, (list, tuple)) else None, inside, path, place
-        )
-        self.made[place] = tuple(found)
-        return self.made[place]
+        old = list(value) if isinstance(value, (list, tuple)) else None
+        self.restored[place] = tuple(self._list(old, inside, path, place))
+        return self.restored[place]
 
     def _dict(
         self, value: object, inside: list[tuple[str | int, object]], path: str, place: int
     ) -> object:
-        out = self.made[place] = value if type(value) is dict else {}
+        out = self.restored[place] = value if type(value) is dict else {}
         new = {k: self.value(out.get(k), t, f"{path}[{k!r}]") for k, t in inside}
         out.clear()
         out.update(new)
@@ -184,7 +182,7 @@ class _Restore:
                 f"the state of {path} cannot be restored",
                 facts="an environment that is made anew has no object there",
             )
-        self.made[place] = value
+        self.restored[place] = value
         for name in vars(value).keys() - inside.keys():
             object.__delattr__(value, name)
         for name, t in inside.items():
