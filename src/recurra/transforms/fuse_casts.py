@@ -54,11 +54,10 @@ def _casts(graph: Graph) -> Iterator[Node]:
     for n in graph.nodes.values():
         if not isinstance(n.op, Cast) or n.name in graph.outputs or n.op.labels:
             continue
-        assert isinstance(n.type, Type)
         (a,) = n.args
         given, readers = graph.read_type(a), graph.readers[n.name]
         assert isinstance(given, Type)
-        fits = given.dtype != n.type.dtype and widens(given.dtype, n.type.dtype)
+        fits = given.dtype != n.tensor.dtype and widens(given.dtype, n.tensor.dtype)
         if fits and all(
             isinstance(r.op, Einsum) and _one_read(graph, n, r.args[k]) for r, k in readers
         ):
@@ -86,8 +85,7 @@ def _held_bytes(
     """
     mine = phases.get(node.name, (0,))[:-1]
     shared = min(_common(mine, phases.get(r.name, (0,))[:-1]) for r, _ in graph.readers[node.name])
-    assert isinstance(node.type, Type)
-    return node.type.nbytes(sizes) * prod(r.size(sizes) for r in node.domain.ranges[shared:])
+    return node.tensor.nbytes(sizes) * prod(r.size(sizes) for r in node.domain.ranges[shared:])
 
 
 def _common(first: Phase, second: Phase) -> int:
@@ -100,9 +98,8 @@ def _reading(graph: Graph, node: Node, fused: Mapping[str, Node]) -> Node:
     """A product that reads what was cast."""
     if not any(a.name in fused for a in node.args):
         return node
-    assert isinstance(node.type, Type)
     args = tuple(_operand(graph, fused[a.name], a) if a.name in fused else a for a in node.args)
-    return replace(node, op=replace(node.op, dtype=node.type.dtype), args=args)  # pyright: ignore
+    return replace(node, op=replace(node.op, dtype=node.tensor.dtype), args=args)  # pyright: ignore
 
 
 def _operand(graph: Graph, cast: Node, ref: Ref) -> Ref:

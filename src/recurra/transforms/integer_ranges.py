@@ -30,27 +30,27 @@ ANY: Extremes = (-inf, inf)
 POSITIONS = (ArgMax, ArgSort, TopK, Permutation)
 
 
-def extremes(rewriting: Rewriting, read: Ref, depth: int = MAX_POSITION_DEPTH) -> Extremes:
+def extremes(graph: Rewriting, read: Ref, depth: int = MAX_POSITION_DEPTH) -> Extremes:
     """The least and the greatest number that an element may be; infinite where unknown."""
-    n = rewriting[read.name]
+    n = graph[read.name]
     if not isinstance(n.type, Type) or not depth or is_float(n.type.dtype):
         return ANY
     if n.type.dtype == "bool" or isinstance(n.op, OneHot):
         return (0, 1)
     if isinstance(n.op, POSITIONS):
-        return _positions(rewriting, n)
+        return _positions(graph, n)
     if isinstance(n.op, (Const, Data, Value)):
         return _of_numbers(n)
-    return _of_operands(n, lambda k: extremes(rewriting, n.args[k], depth - 1))
+    return _of_operands(n, lambda k: extremes(graph, n.args[k], depth - 1))
 
 
-def _positions(rewriting: Rewriting, node: Node) -> Extremes:
+def _positions(graph: Rewriting, node: Node) -> Extremes:
     """Positions among so many elements."""
     match node.op:
         case ArgMax(axes=axes):
-            sizes = [rewriting.type(node.args[0]).shape[k] for k in axes]
+            sizes = [graph.type(node.args[0]).shape[k] for k in axes]
         case ArgSort(axis=axis) | TopK(axis=axis):
-            sizes = [rewriting.type(node.args[0]).shape[axis]]
+            sizes = [graph.type(node.args[0]).shape[axis]]
         case Permutation(size=size):
             sizes = [size]
         case _:

@@ -19,7 +19,7 @@ from recurra.cost.thresholds import MAX_ACCUMULATED_BYTES
 from recurra.ir.expr import Expr, both, compare, lin, minimum, negate, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
 from recurra.ir.op import LETTERS
-from recurra.ir.types import Domain, Range, Type
+from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Copy
 from recurra.ops.reduction import Fold, Reduction, identity
@@ -47,13 +47,13 @@ def streams(node: Node, ref: Ref, source: Node, sizes: Mapping[str, int]) -> boo
 
 
 @rule(Reduction)
-def stream(node: Node, rewriting: Rewriting) -> Node | None:
+def stream(node: Node, graph: Rewriting) -> Node | None:
     """Σ over 0:T of x → fold of Σ over the axes of one step"""
     assert isinstance(node.op, Reduction)
     (a,) = node.args
     if node.op.monoid is None or not a.slices:
         return None
-    source = rewriting.source(a)
+    source = graph.source(a)
     if isinstance(source.op, Input):
         return None
     rank = len(a.slices)
@@ -61,30 +61,30 @@ def stream(node: Node, rewriting: Rewriting) -> Node | None:
         return None
     a, skipped = _in_steps_of_one(a, source.domain)
     domain = _read(node, a, source.domain)
-    if not streams(node, a, replace(source, domain=domain), rewriting.sizes):
+    if not streams(node, a, replace(source, domain=domain), graph.sizes):
         return None
     rest = tuple(k - rank for k in node.op.axes if k >= rank)
     if (
         rest
         and not skipped
         and domain == source.domain
-        and _by_element(node.op, source, rewriting.sizes)
+        and _by_element(node.op, source, graph.sizes)
     ):
         fold = Fold(monoid_of=node.op.monoid, rank=rank)
-        every = rewriting.emit(fold, (a,), node.domain, f"{node.name}_each", whole=True)
+        every = graph.emit(fold, (a,), node.domain, f"{node.name}_each", whole=True)
         return replace(node, op=replace(node.op, axes=rest), args=(every,))
-    part = rewriting.read(source.name)
+    part = graph.read(source.name)
     if rest or domain != source.domain:
-        axes = LETTERS[: rewriting.type(part).rank]
+        axes = LETTERS[: graph.type(part).rank]
         op = replace(node.op, axes=rest) if rest else Copy(labels=f"{axes}->{axes}" if axes else "")
-        part = rewriting.emit(op, (part,), domain, f"{node.name}_part")
+        part = graph.emit(op, (part,), domain, f"{node.name}_part")
     if skipped:
-        type_, here = rewriting.type(part), both(*skipped)
+        type_, here = graph.type(part), both(*skipped)
         fill = Const(value=identity(node.op.monoid, type_.dtype), dtype=type_.dtype)
-        none = rewriting.emit(replace(fill, shape=type_.shape), (), domain, "none")
+        none = graph.emit(replace(fill, shape=type_.shape), (), domain, "none")
         choice = Merge(when=(here, negate(here)))
-        part = rewriting.emit(choice, (part, none), domain, f"{node.name}_part")
-    if rewriting[part.name].domain != domain:
+        part = graph.emit(choice, (part, none), domain, f"{node.name}_part")
+    if graph[part.name].domain != domain:
         return None
     return replace(
         node, op=Fold(monoid_of=node.op.monoid, rank=rank), args=(replace(a, name=part.name),)
@@ -109,9 +109,8 @@ def _by_element(op: Reduction, source: Node, sizes: Mapping[str, int]) -> bool:
 
     Of sums the rounding would differ, and the products that they are of are contractions.
     """
-    assert isinstance(source.type, Type)
     small = not source.type.mentions() - sizes.keys()
-    small = small and source.type.nbytes(sizes) <= MAX_ACCUMULATED_BYTES
+    small = small and source.tensor.nbytes(sizes) <= MAX_ACCUMULATED_BYTES
     return small and op.monoid in ("maximum", "minimum", "logical_or", "logical_and")
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from recurra.cost.thresholds import MAX_BORDER_ELEMENTS
 from recurra.ir.expr import evaluate, lin, symbols
 from recurra.ir.graph import Graph, Node, Ref
-from recurra.ir.types import Type
 from recurra.ops.elementwise import Copy
 from recurra.ops.movement import Concat, Cut
 from recurra.transforms.compile_context import CompileContext, Pass
@@ -81,15 +80,13 @@ def _cuts(graph: Rewriting, ref: Ref, axis: int) -> dict[Ref, Cut]:
 
 def _shift(graph: Rewriting, node: Node, source: Node, cuts: Sequence[Cut]) -> ShiftedArray | None:
     """An equation as a shift of what all of its operands are cut of, if it is one."""
-    assert isinstance(node.type, Type)
-    assert isinstance(source.type, Type)
     named = source.type.mentions() | node.type.mentions()
     if named.union(*(symbols(c.start) for c in cuts)) - graph.sizes.keys():
         return None
     spans = [_span(c, graph.sizes) for c in cuts]
     k = max(range(len(cuts)), key=lambda k: len(spans[k]))
     before, behind = _border(cuts[:k], spans[:k]), _border(cuts[k + 1 :], spans[k + 1 :])
-    length = evaluate(source.type.shape[cuts[k].axis], graph.sizes)
+    length = evaluate(source.tensor.shape[cuts[k].axis], graph.sizes)
     few = 0 < len(before.elements) + len(behind.elements) <= MAX_BORDER_ELEMENTS
     first = not before.elements or spans[k].start == 0
     last = not behind.elements or spans[k].stop == length
@@ -155,7 +152,6 @@ class Borders:
     ) -> None:
         """Put elements of an array before it and behind it, and cut its shifts from that."""
         g, node = self.graph, self.graph[root]
-        assert isinstance(node.type, Type)
         own, domain = g.read(root), node.domain
         ends = [
             [g.emit(c, (own,), domain, f"{root}_end", whole=True) for c in border.cuts]
@@ -166,19 +162,15 @@ class Borders:
             Concat(axis=axis, materialized=True), pieces, domain, f"{root}_all", whole=True
         )
         for s in shifts:
-            assert isinstance(s.node.type, Type)
             skipped = len(before.elements) - len(s.before.elements)
             start = lin([(skipped, 1), (s.part.start, 1)])
-            cuts = (
-                Cut(axis=axis, start=start, size=s.node.type.shape[axis]),
-                *self.root(s)[1],
-            )
+            cuts = (Cut(axis=axis, start=start, size=s.node.tensor.shape[axis]), *self.root(s)[1])
             read = whole
             for c in cuts[:-1]:
                 read = g.emit(c, (read,), domain, f"{root}_part", whole=True)
             g.put(replace(s.node, op=cuts[-1], args=(read,)))
             self.parts[s.node.name] = whole.name, cuts
-        middle = Cut(axis=axis, start=len(before.elements), size=node.type.shape[axis])
+        middle = Cut(axis=axis, start=len(before.elements), size=node.tensor.shape[axis])
         self.parts[root] = whole.name, (middle,)
 
 

@@ -33,7 +33,7 @@ from recurra.transforms.rewriter.rewriting import Rewriting, is_const
 
 
 @rule(Merge)
-def plain_merge(node: Node, rewriting: Rewriting) -> Ref | None:
+def plain_merge(node: Node, graph: Rewriting) -> Ref | None:
     """merge(x, when=(true)) → x"""
     assert isinstance(node.op, Merge)
     if node.op.when == (TRUE,) and node.args[0].name != node.name:
@@ -42,10 +42,10 @@ def plain_merge(node: Node, rewriting: Rewriting) -> Ref | None:
 
 
 @rule(Merge)
-def dead_branch(node: Node, rewriting: Rewriting) -> Node | None:
+def dead_branch(node: Node, graph: Rewriting) -> Node | None:
     """merge(x, y, when=(ψ, φ)) → merge(x, when=(ψ)), where φ holds at no point"""
     assert isinstance(node.op, Merge)
-    known = [decided(node.domain, c, rewriting.sizes) for c in node.op.when]
+    known = [decided(node.domain, c, graph.sizes) for c in node.op.when]
     live = [k for k, c in enumerate(known) if c != FALSE]
     if not live or len(live) == len(node.args):
         return None
@@ -55,26 +55,26 @@ def dead_branch(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 @rule(el.Detach, el.WithGradient)
-def detach_done(node: Node, rewriting: Rewriting) -> Ref | None:
+def detach_done(node: Node, graph: Rewriting) -> Ref | None:
     """detach(x) → x, with_gradient(x, y) → x, once gradients are written"""
-    (mine, *_), out = rewriting.labels(node)
+    (mine, *_), out = graph.labels(node)
     if mine == out:
         return node.args[0]
     if set(mine) != set(out):
         return None
-    return rewriting.emit(
+    return graph.emit(
         Transpose(order=tuple(map(mine.index, out))), node.args[:1], node.domain, "turned"
     )
 
 
 @rule(Elementwise)
-def fold_constants(node: Node, rewriting: Rewriting) -> Node | None:
+def fold_constants(node: Node, graph: Rewriting) -> Node | None:
     """f(2, 3) → its value"""
     op: Any = node.op
     if node.args and op.labels == "" and isinstance(node.type, Type) and not node.type.shape:
-        values = [is_const(rewriting, a) for a in node.args]
+        values = [is_const(graph, a) for a in node.args]
         if all(v is not None for v in values):
-            types = [rewriting.type(a).dtype for a in node.args]
+            types = [graph.type(a).dtype for a in node.args]
             with np.errstate(all="ignore"):  # it wraps around, or is inf, as it would be when run
                 ops = [np.asarray(v, NUMPY_NAME[t]) for v, t in zip(values, types, strict=True)]
                 y = np.asarray(node.op.eval(np, *ops)).item()
@@ -83,20 +83,20 @@ def fold_constants(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 @rule(el.Mul)
-def mul_one(node: Node, rewriting: Rewriting) -> Ref | None:
+def mul_one(node: Node, graph: Rewriting) -> Ref | None:
     """x · 1 → x"""
     for k in (0, 1):
-        if is_const(rewriting, node.args[1 - k], 1) is not None:
-            return operand(node, rewriting, k)
+        if is_const(graph, node.args[1 - k], 1) is not None:
+            return operand(node, graph, k)
     return None
 
 
 @rule(el.Mul)
-def mul_zero(node: Node, rewriting: Rewriting) -> Ref | None:
+def mul_zero(node: Node, graph: Rewriting) -> Ref | None:
     """x · 0 → 0 (finite math)"""
     for k in (0, 1):
-        if is_const(rewriting, node.args[k], 0) is not None and isinstance(node.type, Type):
-            return rewriting.emit(
+        if is_const(graph, node.args[k], 0) is not None and isinstance(node.type, Type):
+            return graph.emit(
                 Const(value=0.0, dtype=node.type.dtype, shape=node.type.shape),
                 (),
                 node.domain,
@@ -106,55 +106,47 @@ def mul_zero(node: Node, rewriting: Rewriting) -> Ref | None:
 
 
 @rule(el.Add)
-def add_zero(node: Node, rewriting: Rewriting) -> Ref | None:
+def add_zero(node: Node, graph: Rewriting) -> Ref | None:
     """x + 0 → x"""
     for k in (0, 1):
-        if is_const(rewriting, node.args[1 - k], 0) is not None:
-            return operand(node, rewriting, k)
+        if is_const(graph, node.args[1 - k], 0) is not None:
+            return operand(node, graph, k)
     return None
 
 
 @rule(el.Sub, el.Div)
-def sub_zero(node: Node, rewriting: Rewriting) -> Ref | None:
+def sub_zero(node: Node, graph: Rewriting) -> Ref | None:
     """x - 0 → x, x / 1 → x"""
     neutral = 0 if isinstance(node.op, el.Sub) else 1
-    return (
-        operand(node, rewriting, 0)
-        if is_const(rewriting, node.args[1], neutral) is not None
-        else None
-    )
+    return operand(node, graph, 0) if is_const(graph, node.args[1], neutral) is not None else None
 
 
 @rule(el.Neg)
-def neg_neg(node: Node, rewriting: Rewriting) -> Ref | None:
+def neg_neg(node: Node, graph: Rewriting) -> Ref | None:
     """-(-x) → x"""
-    inner = rewriting.producer(node.args[0], el.Neg)
-    return (
-        inner.args[0]
-        if inner and operand(node, rewriting, 0) and operand(inner, rewriting, 0)
-        else None
-    )
+    inner = graph.producer(node.args[0], el.Neg)
+    return inner.args[0] if inner and operand(node, graph, 0) and operand(inner, graph, 0) else None
 
 
 @rule(el.Cast)
-def cast_same(node: Node, rewriting: Rewriting) -> Ref | None:
+def cast_same(node: Node, graph: Rewriting) -> Ref | None:
     """cast of x to its own type → x"""
-    return operand(node, rewriting, 0)
+    return operand(node, graph, 0)
 
 
 @rule(el.Sub)
-def factor_difference(node: Node, rewriting: Rewriting) -> Node | None:
+def factor_difference(node: Node, graph: Rewriting) -> Node | None:
     """d·x - d·y → d·(x - y)"""
     assert isinstance(node.op, el.Sub)
     if node.op.labels:
         return None
-    a, b = (rewriting.producer(r, el.Mul) for r in node.args)
+    a, b = (graph.producer(r, el.Mul) for r in node.args)
     if a is None or b is None:
         return None
-    out = rewriting.labels(a)[1]
-    named = dict(zip(rewriting.labels(b)[1], out, strict=True))
-    pa = _factors(a, rewriting)
-    pb = [(r, "".join(named[c] for c in labels)) for r, labels in _factors(b, rewriting)]
+    out = graph.labels(a)[1]
+    named = dict(zip(graph.labels(b)[1], out, strict=True))
+    pa = _factors(a, graph)
+    pb = [(r, "".join(named[c] for c in labels)) for r, labels in _factors(b, graph)]
     for (d, ld), (x, lx) in (pa, pa[::-1]):
         for (e, le), (y, ly) in (pb, pb[::-1]):
             if d == e and ld == le:
@@ -163,7 +155,7 @@ def factor_difference(node: Node, rewriting: Rewriting) -> Node | None:
                 wide = out if set(lx) | set(ly) == set(out) else ""
                 if not wide:
                     continue
-                inner = rewriting.emit(
+                inner = graph.emit(
                     el.Sub(labels=join_labels((lx, ly), wide)), (x, y), node.domain, "diff"
                 )
                 return replace(
@@ -172,26 +164,26 @@ def factor_difference(node: Node, rewriting: Rewriting) -> Node | None:
     return None
 
 
-def _factors(node: Node, rewriting: Rewriting) -> list[tuple[Ref, str]]:
+def _factors(node: Node, graph: Rewriting) -> list[tuple[Ref, str]]:
     """The two operands of a product with their labels."""
-    return list(zip(node.args, rewriting.labels(node)[0], strict=True))
+    return list(zip(node.args, graph.labels(node)[0], strict=True))
 
 
 @rule(Sum)
-def sum_of_scaled(node: Node, rewriting: Rewriting) -> Node | None:
+def sum_of_scaled(node: Node, graph: Rewriting) -> Node | None:
     """Σₖ d·xₖ → d·Σₖ xₖ"""
     assert isinstance(node.op, Sum)
-    inner = rewriting.producer(node.args[0], el.Mul)
+    inner = graph.producer(node.args[0], el.Mul)
     if inner is None:
         return None
-    ins, out = rewriting.labels(inner)
+    ins, out = graph.labels(inner)
     lost = {out[a] for a in node.op.axes}
     kept = "".join(c for c in out if c not in lost)
     for k in (0, 1):
         if not set(ins[k]) & lost and lost <= set(ins[1 - k]):
             other = ins[1 - k]
             axes = tuple(j for j, c in enumerate(other) if c in lost)
-            small = rewriting.emit(Sum(axes=axes), (inner.args[1 - k],), node.domain, "sum")
+            small = graph.emit(Sum(axes=axes), (inner.args[1 - k],), node.domain, "sum")
             rest = "".join(c for c in other if c not in lost)
             if set(ins[k]) | set(rest) != set(kept):
                 return None
@@ -204,24 +196,26 @@ def sum_of_scaled(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 @rule(Sum)
-def sum_one_hot(node: Node, rewriting: Rewriting) -> Ref | None:
+def sum_one_hot(node: Node, graph: Rewriting) -> Ref | None:
     """Σₖ onehot(i)ₖ → 1, the index being in range"""
     assert isinstance(node.op, Sum)
-    assert isinstance(node.type, Type)
-    inner = rewriting.producer(node.args[0], OneHot)
+    inner = graph.producer(node.args[0], OneHot)
     op: Any = inner and inner.op
     if op is not None and node.op.axes == (op.axis,):
-        return rewriting.emit(
-            Const(value=1.0, dtype=node.type.dtype, shape=node.type.shape), (), node.domain, "one"
+        return graph.emit(
+            Const(value=1.0, dtype=node.tensor.dtype, shape=node.tensor.shape),
+            (),
+            node.domain,
+            "one",
         )
     return None
 
 
 @rule(Sum)
-def sum_of_expand(node: Node, rewriting: Rewriting) -> Node | None:
+def sum_of_expand(node: Node, graph: Rewriting) -> Node | None:
     """Σ over a copied axis of x → n · x"""
     assert isinstance(node.op, Sum)
-    inner = rewriting.producer(node.args[0], Expand)
+    inner = graph.producer(node.args[0], Expand)
     if inner is None or not isinstance(node.type, Type) or not is_float(node.type.dtype):
         return None
     copied: Any = inner.op
@@ -234,36 +228,36 @@ def sum_of_expand(node: Node, rewriting: Rewriting) -> Node | None:
     count: Any = 1
     for s in copied.sizes:
         count = mul(count, s)
-    times = rewriting.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
+    times = graph.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
     return replace(node, op=el.Mul(labels=join_labels((src, ""), src)), args=(inner.args[0], times))
 
 
 @rule(Sum)
-def sum_of_constant(node: Node, rewriting: Rewriting) -> Ref | None:
+def sum_of_constant(node: Node, graph: Rewriting) -> Ref | None:
     """Σ of n copies of a number → n · the number"""
     assert isinstance(node.op, Sum)
-    x = rewriting[node.args[0].name].op
+    x = graph[node.args[0].name].op
     if not isinstance(x, Const) or not isinstance(node.type, Type) or not is_float(node.type.dtype):
         return None
-    count = reduce(mul, (rewriting.type(node.args[0]).shape[a] for a in node.op.axes), 1)
-    one = rewriting.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
-    factor = rewriting.emit(replace(x, shape=node.type.shape), (), node.domain, "const")
+    count = reduce(mul, (graph.type(node.args[0]).shape[a] for a in node.op.axes), 1)
+    one = graph.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
+    factor = graph.emit(replace(x, shape=node.type.shape), (), node.domain, "const")
     labels = (
         ""
         if not node.type.shape
         else join_labels((_AXES[: node.type.rank], ""), _AXES[: node.type.rank])
     )
-    return rewriting.emit(el.Mul(labels=labels), (factor, one), node.domain, "sum")
+    return graph.emit(el.Mul(labels=labels), (factor, one), node.domain, "sum")
 
 
 _AXES = "abcdefgh"
 
 
 @rule(Sum)
-def sum_of_einsum(node: Node, rewriting: Rewriting) -> Node | None:
+def sum_of_einsum(node: Node, graph: Rewriting) -> Node | None:
     """Σ over axes of einsum → einsum without them"""
     assert isinstance(node.op, Sum)
-    inner = rewriting.producer(node.args[0], Einsum)
+    inner = graph.producer(node.args[0], Einsum)
     if inner is None:
         return None
     product: Any = inner.op
@@ -273,14 +267,13 @@ def sum_of_einsum(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 @rule(Sum)
-def sum_of_product(node: Node, rewriting: Rewriting) -> Node | None:
+def sum_of_product(node: Node, graph: Rewriting) -> Node | None:
     """Σ over axes of a·b, both having them → einsum(a, b)"""
     assert isinstance(node.op, Sum)
-    assert isinstance(node.type, Type)
-    inner = rewriting.producer(node.args[0], el.Mul)
-    if inner is None or not is_float(node.type.dtype) or len(rewriting.readers[inner.name]) > 1:
+    inner = graph.producer(node.args[0], el.Mul)
+    if inner is None or not is_float(node.tensor.dtype) or len(graph.readers[inner.name]) > 1:
         return None
-    ins, out = rewriting.labels(inner)
+    ins, out = graph.labels(inner)
     lost = {out[a] for a in node.op.axes}
     if not all(lost <= set(s) for s in ins) or inner.args[0] == inner.args[1]:
         return None
@@ -291,41 +284,40 @@ def sum_of_product(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 @rule(Sum)
-def sum_nothing(node: Node, rewriting: Rewriting) -> Ref | None:
+def sum_nothing(node: Node, graph: Rewriting) -> Ref | None:
     """Σ over no axes of x → x"""
     return node.args[0] if node.op == Sum(axes=()) else None
 
 
 @rule(Reduction)
-def reduce_reduced(node: Node, rewriting: Rewriting) -> Node | None:
+def reduce_reduced(node: Node, graph: Rewriting) -> Node | None:
     """Σ over axes of what Σ over others left → Σ over both; so of every monoid"""
     assert isinstance(node.op, Reduction)
-    inner = rewriting.producer(node.args[0], type(node.op))
-    if inner is None or node.op.monoid is None or inner.name in rewriting.outputs:
+    inner = graph.producer(node.args[0], type(node.op))
+    if inner is None or node.op.monoid is None or inner.name in graph.outputs:
         return None
-    if len(rewriting.readers[inner.name]) > 1:
+    if len(graph.readers[inner.name]) > 1:
         return None
     first: Any = inner.op
-    left = [a for a in range(rewriting.type(inner.args[0]).rank) if a not in first.axes]
+    left = [a for a in range(graph.type(inner.args[0]).rank) if a not in first.axes]
     axes = sorted({*first.axes, *(left[a] for a in node.op.axes)})
     return replace(node, op=replace(node.op, axes=tuple(axes)), args=inner.args)
 
 
 @rule(el.Pow)
-def power_as_products(node: Node, rewriting: Rewriting) -> Node | Ref | None:
+def power_as_products(node: Node, graph: Rewriting) -> Node | Ref | None:
     """x ^ 2 → square(x), x ^ 1.5 → x · sqrt(x), x ^ -1 → 1 / x: halves, up to 4, of f32 or f64"""
-    assert isinstance(node.type, Type)
-    x, power = operand(node, rewriting, 0), is_const(rewriting, node.args[1])
+    x, power = operand(node, graph, 0), is_const(graph, node.args[1])
     if x is None or power is None:
         return None
     if power == 2:
         return replace(node, op=el.Square(), args=(x,))
     halves = 2 * power
-    if node.type.dtype not in ("f32", "f64") or halves not in (*range(-8, 0), *range(1, 9)):
+    if node.tensor.dtype not in ("f32", "f64") or halves not in (*range(-8, 0), *range(1, 9)):
         return None
 
     def made(op: Op, *args: Ref) -> Ref:
-        return rewriting.emit(op, args, node.domain, node.name)
+        return graph.emit(op, args, node.domain, node.name)
 
     squares, rest = divmod(abs(int(halves)), 4)
     square = made(el.Square(), x) if squares else x
@@ -335,23 +327,20 @@ def power_as_products(node: Node, rewriting: Rewriting) -> Node | Ref | None:
     y = reduce(lambda a, b: made(el.Mul(), a, b), factors)
     if power > 0:
         return y
-    axes = rewriting.labels(node)[1]
-    one = made(Const(value=1.0, dtype=node.type.dtype))
+    axes = graph.labels(node)[1]
+    one = made(Const(value=1.0, dtype=node.tensor.dtype))
     return replace(node, op=el.Div(labels=f",{axes}->{axes}"), args=(one, y))
 
 
 @rule(el.Maximum, el.Minimum)
-def clamp_inside(node: Node, rewriting: Rewriting) -> Ref | None:
+def clamp_inside(node: Node, graph: Rewriting) -> Ref | None:
     """max(k, c) → k where k is never below c, min(k, c) → k where never above (integers)"""
     if not isinstance(node.type, Type) or is_float(node.type.dtype):
         return None
     for k in (0, 1):
-        (lo, hi), (least, most) = (
-            extremes(rewriting, node.args[k]),
-            extremes(rewriting, node.args[1 - k]),
-        )
+        (lo, hi), (least, most) = (extremes(graph, node.args[k]), extremes(graph, node.args[1 - k]))
         if lo >= most if isinstance(node.op, el.Maximum) else hi <= least:
-            return operand(node, rewriting, k)
+            return operand(node, graph, k)
     return None
 
 

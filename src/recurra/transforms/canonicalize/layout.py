@@ -31,9 +31,9 @@ def _copied(node: Node) -> Expand:
     return node.op
 
 
-def _with_operand(node: Node, rewriting: Rewriting, index: int, ref: Ref, axes: str) -> Node:
+def _with_operand(node: Node, graph: Rewriting, index: int, ref: Ref, axes: str) -> Node:
     """Another operand in place of one, with axes of its own."""
-    op, (ins, out) = cast("Any", node.op), rewriting.labels(node)
+    op, (ins, out) = cast("Any", node.op), graph.labels(node)
     ins = (*ins[:index], axes, *ins[index + 1 :])
     labels = f"{','.join(ins)}->{out}" if isinstance(op, Einsum) else join_labels(ins, out)
     return replace(
@@ -42,12 +42,12 @@ def _with_operand(node: Node, rewriting: Rewriting, index: int, ref: Ref, axes: 
 
 
 @rule(Attention)
-def attend_transposed(node: Node, rewriting: Rewriting) -> Node | None:
+def attend_transposed(node: Node, graph: Rewriting) -> Node | None:
     """attention(transpose(x)) → attention(x) with labels reordered"""
     op = node.op
     assert isinstance(op, Attention)
     for k, a in enumerate(node.args):
-        inner = rewriting.producer(a, Transpose)
+        inner = graph.producer(a, Transpose)
         if inner is not None:
             (q, mine), s, (p, v), y = op.parts()
             labels = [q, mine, v, op.mask]
@@ -65,22 +65,22 @@ def attend_transposed(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 @rule(Elementwise, Einsum)
-def absorb_transpose(node: Node, rewriting: Rewriting) -> Node | None:
+def absorb_transpose(node: Node, graph: Rewriting) -> Node | None:
     """f(transpose(x)) → f(x) with labels reordered"""
     for k, a in enumerate(node.args):
-        inner = rewriting.producer(a, Transpose)
+        inner = graph.producer(a, Transpose)
         if inner is not None:
-            ins, _ = rewriting.labels(node)
+            ins, _ = graph.labels(node)
             was = sorted(zip(_transposed(inner), ins[k], strict=True))
-            return _with_operand(node, rewriting, k, inner.args[0], "".join(c for _, c in was))
+            return _with_operand(node, graph, k, inner.args[0], "".join(c for _, c in was))
     return None
 
 
 @rule(Reduction, DiscountedSum)
-def reduce_transpose(node: Node, rewriting: Rewriting) -> Node | None:
+def reduce_transpose(node: Node, graph: Rewriting) -> Node | None:
     """Σ over axes of transpose(x) → Σ over other axes of x, where the rest keeps its order"""
     assert isinstance(node.op, (Reduction, DiscountedSum))
-    inner = rewriting.producer(node.args[0], Transpose)
+    inner = graph.producer(node.args[0], Transpose)
     if inner is None:
         return None
     order = _transposed(inner)
@@ -94,25 +94,24 @@ def reduce_transpose(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 @rule(Sum, Prod, Max, Min)
-def reduce_added(node: Node, rewriting: Rewriting) -> Node | Ref | None:
+def reduce_added(node: Node, graph: Rewriting) -> Node | Ref | None:
     """Σ over axes of one of reshape(x), or of x with axes of one more → reshape(x)"""
     assert isinstance(node.op, Reduction)
-    assert isinstance(node.type, Type)
-    ref, given = node.args[0], rewriting.type(node.args[0])
-    if given.dtype != node.type.dtype or any(given.shape[a] != 1 for a in node.op.axes):
+    ref, given = node.args[0], graph.type(node.args[0])
+    if given.dtype != node.tensor.dtype or any(given.shape[a] != 1 for a in node.op.axes):
         return None
-    while (inner := of_same_size(ref, rewriting)) is not None:
+    while (inner := of_same_size(ref, graph)) is not None:
         ref = inner
     if ref is node.args[0]:
         return None
-    if rewriting.type(ref).shape == node.type.shape:
+    if graph.type(ref).shape == node.tensor.shape:
         return ref
-    return replace(node, op=Reshape(shape=node.type.shape), args=(ref,))
+    return replace(node, op=Reshape(shape=node.tensor.shape), args=(ref,))
 
 
-def of_same_size(ref: Ref, rewriting: Rewriting) -> Ref | None:
+def of_same_size(ref: Ref, graph: Rewriting) -> Ref | None:
     """The source of a reshape that keeps all elements in order; None if the read is no such."""
-    inner = rewriting.producer(ref, Reshape) or rewriting.producer(ref, Expand)
+    inner = graph.producer(ref, Reshape) or graph.producer(ref, Expand)
     if inner is None or (isinstance(inner.op, Expand) and {*inner.op.sizes} != {1}):
         return None
     if isinstance(inner.op, Expand):
@@ -123,18 +122,18 @@ def of_same_size(ref: Ref, rewriting: Rewriting) -> Ref | None:
 
 
 @rule(Transpose)
-def no_transpose(node: Node, rewriting: Rewriting) -> Ref | None:
+def no_transpose(node: Node, graph: Rewriting) -> Ref | None:
     """transpose(x) in the order it has → x"""
     assert isinstance(node.op, Transpose)
     return node.args[0] if node.op.order == tuple(range(len(node.op.order))) else None
 
 
 @rule(Elementwise, Einsum)
-def absorb_expand(node: Node, rewriting: Rewriting) -> Node | None:
+def absorb_expand(node: Node, graph: Rewriting) -> Node | None:
     """f(expand(x), y) → f(x, y) with fewer labels, where y has the axis too"""
-    ins, _ = rewriting.labels(node)
+    ins, _ = graph.labels(node)
     for k, a in enumerate(node.args):
-        inner = rewriting.producer(a, Expand)
+        inner = graph.producer(a, Expand)
         if inner is None:
             continue
         src, wide = _copied(inner).labels.split("->")
@@ -143,15 +142,15 @@ def absorb_expand(node: Node, rewriting: Rewriting) -> Node | None:
         gone = set(ins[k]) - set(small)
         elsewhere = set("".join(s for j, s in enumerate(ins) if j != k))
         if gone <= elsewhere:
-            return _with_operand(node, rewriting, k, inner.args[0], small)
+            return _with_operand(node, graph, k, inner.args[0], small)
     return None
 
 
 @rule(Elementwise)
-def hoist_expand(node: Node, rewriting: Rewriting) -> Ref | None:
+def hoist_expand(node: Node, graph: Rewriting) -> Ref | None:
     """f(expand(x)) → expand(f(x)), where every operand is a copy along the axis"""
-    ins, out = rewriting.labels(node)
-    inners = [rewriting.producer(a, Expand) for a in node.args]
+    ins, out = graph.labels(node)
+    inners = [graph.producer(a, Expand) for a in node.args]
     kept: set[str] = set()
     small: list[str] = []
     for s, inner in zip(ins, inners, strict=True):
@@ -173,49 +172,49 @@ def hoist_expand(node: Node, rewriting: Rewriting) -> Ref | None:
     narrow = "".join(c for c in out if c in kept)
     args = tuple(i.args[0] if i is not None else a for a, i in zip(node.args, inners, strict=True))
     op: Any = node.op
-    inside = rewriting.emit(
+    inside = graph.emit(
         replace(op, labels=join_labels(tuple(small), narrow)), args, node.domain, node.op.name
     )
     sizes = tuple(s for c, s in zip(out, node.type.shape, strict=True) if c not in kept)
-    return rewriting.emit(
+    return graph.emit(
         Expand(labels=f"{narrow}->{out}", sizes=sizes), (inside,), node.domain, "expand"
     )
 
 
 @rule(Expand)
-def expand_constant(node: Node, rewriting: Rewriting) -> Node | None:
+def expand_constant(node: Node, graph: Rewriting) -> Node | None:
     """expand(c) → a constant of that shape"""
-    inner = rewriting[node.args[0].name]
+    inner = graph[node.args[0].name]
     if isinstance(inner.op, Const) and isinstance(node.type, Type):
         return replace(node, op=replace(inner.op, shape=node.type.shape), args=())
     return None
 
 
 @rule(Elementwise)
-def narrow_constant(node: Node, rewriting: Rewriting) -> Node | None:
+def narrow_constant(node: Node, graph: Rewriting) -> Node | None:
     """f(x, c copied) → f(x, c) with fewer labels"""
-    ins, _ = rewriting.labels(node)
+    ins, _ = graph.labels(node)
     for k, a in enumerate(node.args):
-        inner = rewriting[a.name]
+        inner = graph[a.name]
         if isinstance(inner.op, Const) and ins[k]:
             elsewhere = set("".join(s for j, s in enumerate(ins) if j != k))
             if set(ins[k]) <= elsewhere:
-                c = rewriting.emit(replace(inner.op, shape=()), (), Domain(), "const")
-                return _with_operand(node, rewriting, k, c, "")
+                c = graph.emit(replace(inner.op, shape=()), (), Domain(), "const")
+                return _with_operand(node, graph, k, c, "")
     return None
 
 
 @rule(Elementwise)
-def constant_tensor(node: Node, rewriting: Rewriting) -> Node | None:
+def constant_tensor(node: Node, graph: Rewriting) -> Node | None:
     """f(constant tensors) → one constant tensor"""
     if not node.args or not isinstance(node.type, Type) or not node.type.shape:
         return None
-    inners = [i for a in node.args if isinstance(i := rewriting[a.name].op, Const)]
+    inners = [i for a in node.args if isinstance(i := graph[a.name].op, Const)]
     if len(inners) < len(node.args):
         return None
-    scalars = tuple(rewriting.emit(replace(i, shape=()), (), Domain(), "const") for i in inners)
+    scalars = tuple(graph.emit(replace(i, shape=()), (), Domain(), "const") for i in inners)
     op: Any = node.op
-    one = rewriting.emit(replace(op, labels=""), scalars, node.domain, node.op.name)
+    one = graph.emit(replace(op, labels=""), scalars, node.domain, node.op.name)
     return replace(
         node,
         op=Expand(labels="->" + "abcdefgh"[: node.type.rank], sizes=node.type.shape),
@@ -224,11 +223,11 @@ def constant_tensor(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 @rule(Pick)
-def pick_expand(node: Node, rewriting: Rewriting) -> Ref | None:
+def pick_expand(node: Node, graph: Rewriting) -> Ref | None:
     """pick(expand(x)) at a point of the copied axis → x"""
     assert isinstance(node.op, Pick)
-    inner = rewriting.producer(node.args[0], Expand)
-    if inner is None or not _is_inside(node, rewriting):
+    inner = graph.producer(node.args[0], Expand)
+    if inner is None or not _is_inside(node, graph):
         return None
     src, wide = _copied(inner).labels.split("->")
     c = wide[node.op.axis]
@@ -239,18 +238,18 @@ def pick_expand(node: Node, rewriting: Rewriting) -> Ref | None:
         return inner.args[0]
     new = [x for x in wide if x not in src]
     sizes = tuple(s for x, s in zip(new, _copied(inner).sizes, strict=True) if x != c)
-    return rewriting.emit(
+    return graph.emit(
         Expand(labels=f"{src}->{rest}", sizes=sizes), inner.args, node.domain, "expand"
     )
 
 
-def _is_inside(node: Node, rewriting: Rewriting) -> bool:
+def _is_inside(node: Node, graph: Rewriting) -> bool:
     """Does `at` surely fall inside the axis?"""
     assert isinstance(node.op, Pick)
-    at, size = node.op.at_, rewriting.type(node.args[0]).shape[node.op.axis]
+    at, size = node.op.at_, graph.type(node.args[0]).shape[node.op.axis]
     if isinstance(at, Sym) and at.name in node.domain:
         r = node.domain[at.name]
-        return r.hi == size and evaluate(r.lo, rewriting.sizes) >= 0
+        return r.hi == size and evaluate(r.lo, graph.sizes) >= 0
     return isinstance(at, int) and isinstance(size, int) and 0 <= at < size
 
 

@@ -41,46 +41,44 @@ FROM: dict[type[Op], tuple[int, ...]] = {
 }  # what is in the result
 
 
-def is_nonnegative(rewriting: Rewriting, ref: Ref) -> bool:
+def is_nonnegative(graph: Rewriting, ref: Ref) -> bool:
     """Is no float that is read below zero? What is read of the past is so by induction."""
     seen, todo = set[str](), [ref.name]
     while todo:
-        node = rewriting[todo.pop()]
+        node = graph[todo.pop()]
         if node.name in seen or isinstance(node.op, NEVER_NEGATIVE):
             continue
         seen.add(node.name)
-        assert isinstance(node.type, Type)
-        if node.type.dtype == "bool" or (isinstance(node.op, Const) and node.op.value >= 0):
+        if node.tensor.dtype == "bool" or (isinstance(node.op, Const) and node.op.value >= 0):
             continue
         operands = FROM.get(type(node.op), range(len(node.args)))
-        if not is_float(node.type.dtype) or not isinstance(node.op, (*KEEPING, *FROM)):
+        if not is_float(node.tensor.dtype) or not isinstance(node.op, (*KEEPING, *FROM)):
             return False  # an integer may have wrapped around
         todo += [node.args[k].name for k in operands]
     return True
 
 
 @rule(Sum)
-def count_below(node: Node, rewriting: Rewriting) -> Node | None:
+def count_below(node: Node, graph: Rewriting) -> Node | None:
     """Σₖ (cumsum(w)ₖ < v) → searchsorted(cumsum(w), v), where no w is negative"""
-    cast = rewriting.producer(node.args[0], el.Cast)
-    less = cast and rewriting.producer(cast.args[0], el.Comparison)
+    cast = graph.producer(node.args[0], el.Cast)
+    less = cast and graph.producer(cast.args[0], el.Comparison)
     if cast is None or less is None or not isinstance(less.op, (el.Less, el.LessEqual)):
         return None
-    sums = rewriting.producer(less.args[0], CumSum)
-    if sums is None or rewriting.labels(cast)[0] != (rewriting.labels(cast)[1],):
+    sums = graph.producer(less.args[0], CumSum)
+    if sums is None or graph.labels(cast)[0] != (graph.labels(cast)[1],):
         return None
     assert isinstance(sums.op, CumSum)
-    assert isinstance(sums.type, Type)
     assert isinstance(node.op, Sum)
-    (of, values), out = rewriting.labels(less)
-    axis, size = of[sums.op.axis], sums.type.shape[sums.op.axis]
+    (of, values), out = graph.labels(less)
+    axis, size = of[sums.op.axis], sums.tensor.shape[sums.op.axis]
     if [out[k] for k in node.op.axes] != [axis] or axis in values or sums.op.reverse:
         return None
-    varying = {x for a in less.args for x in rewriting.type(a).mentions()} - rewriting.sizes.keys()
+    varying = {x for a in less.args for x in graph.type(a).mentions()} - graph.sizes.keys()
     if varying or node.type != _counts(node):
         return None
-    long = evaluate(size, rewriting.sizes) >= MIN_SEARCHED_ELEMENTS
-    if not long or not is_nonnegative(rewriting, sums.args[0]):
+    long = evaluate(size, graph.sizes) >= MIN_SEARCHED_ELEMENTS
+    if not long or not is_nonnegative(graph, sums.args[0]):
         return None
     labels = f"{of},{values}->{out.replace(axis, '')}"
     op = SearchSorted(labels=labels, axis=axis, equal=isinstance(less.op, el.LessEqual))
@@ -89,8 +87,7 @@ def count_below(node: Node, rewriting: Rewriting) -> Node | None:
 
 def _counts(node: Node) -> Type:
     """The type of what is found, in the shape of a node."""
-    assert isinstance(node.type, Type)
-    return Type("i32", node.type.shape)
+    return Type("i32", node.tensor.shape)
 
 
 SEARCHES = (count_below,)

@@ -105,17 +105,17 @@ def _read(
     return rewriting.emit(op, (read,), rewriting[node.name].domain, f"{ref.name}_one")
 
 
-def _copy(rewriting: Rewriting, node: Node) -> str:
+def _copy(graph: Rewriting, node: Node) -> str:
     """Return the name of an output along all of the dims that it had."""
-    if rewriting[node.name].domain.dims == node.domain.dims:
+    if graph[node.name].domain.dims == node.domain.dims:
         return node.name
     copy = Node(
-        rewriting.fresh(node.name),
+        graph.fresh(node.name),
         Merge(when=(TRUE,)),
-        (rewriting.read(node.name),),
+        (graph.read(node.name),),
         node.domain,
         node.type,
         node.loc,
     )
-    rewriting.put(copy)
+    graph.put(copy)
     return copy.name

@@ -20,7 +20,7 @@ from recurra.ir.expr import TRUE, Cmp, Expr, Logic, Sym, both, compare, either, 
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.order import components
-from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
 from recurra.ops.control import Call, Foreign, Merge
 from recurra.ops.indexing import Pick, Place, Take
@@ -37,8 +37,8 @@ from recurra.transforms.early_exit.ragged_axes import (
     partial,
     result_axes,
 )
-from recurra.transforms.early_exit.row_ends import Ending, RowEnds, choice
-from recurra.transforms.early_exit.row_moves import RowMoves
+from recurra.transforms.early_exit.ragged_data_movement import RowMoves
+from recurra.transforms.early_exit.row_lengths import Ending, RowEnds, choice
 from recurra.transforms.early_exit.row_ranges import read_whole_rows
 from recurra.transforms.padding.state import shape_of
 
@@ -379,10 +379,9 @@ class _Program(RowMoves):
             self.n, self.g.loc = self.graph[name], n.loc
             box = n.domain
             alive = self._alive_at(self.graph[name], self.zeros.time(n), [0], box)
-            assert isinstance(n.type, Type)
-            zero = self.emit(Const(value=0, dtype=n.type.dtype), (), within=box)
+            zero = self.emit(Const(value=0, dtype=n.tensor.dtype), (), within=box)
             self.g.put(replace(n, name=raw))
-            op = choice(n.type.rank, both=False)
+            op = choice(n.tensor.rank, both=False)
             self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
 
     def _shown(self, name: str) -> str:

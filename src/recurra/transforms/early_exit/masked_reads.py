@@ -10,18 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from recurra.ir.expr import (
-    TRUE,
-    Expr,
-    Ext,
-    Sym,
-    both,
-    compare,
-    lin,
-    negate,
-    substitute,
-    symbols,
-)
+from recurra.ir.expr import TRUE, Expr, Ext, Sym, both, compare, lin, negate, substitute, symbols
 from recurra.ir.graph import Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, join_labels
 from recurra.ir.types import Domain, Range, Tuple
@@ -32,7 +21,7 @@ from recurra.ops.reduction import Any_, Sum
 from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
 from recurra.transforms.early_exit.ragged_axes import COUNTED, Along, Axes
-from recurra.transforms.early_exit.row_ends import RowEnds, choice, terms
+from recurra.transforms.early_exit.row_lengths import RowEnds, choice, terms
 from recurra.transforms.early_exit.zero_masks import NOTHING, Zeros
 from recurra.transforms.padding.state import shape_of, unused_name
 from recurra.transforms.rewriter.rewriting import Rewriting

@@ -39,9 +39,9 @@ def read_whole_rows(graph: Graph, bound: str) -> Graph:
     return g.graph
 
 
-def _part_of_row(rewriting: Rewriting, node: Node, ref: Ref, bound: str) -> Ref:
+def _part_of_row(graph: Rewriting, node: Node, ref: Ref, bound: str) -> Ref:
     """The read of a range that only the data know as a part of all of a row."""
-    pairs = list(zip(rewriting[ref.name].domain, ref.index, strict=True))
+    pairs = list(zip(graph[ref.name].domain, ref.index, strict=True))
     cut = [(r, e) for r, e in pairs if isinstance(e, Slice)]
     whole = [r for r, e in cut if _by_data(r, e, bound)]
     index = (Slice(r.lo, r.hi) if r in whole else e for r, e in pairs)
@@ -49,7 +49,7 @@ def _part_of_row(rewriting: Rewriting, node: Node, ref: Ref, bound: str) -> Ref:
     for axis, (r, e) in enumerate(cut):
         if r in whole:
             op = Cut(axis=axis, start=lin([(e.lo, 1), (r.lo, -1)]), size=e.count)
-            part = rewriting.emit(op, (part,), node.domain, f"{ref.name}_part")
+            part = graph.emit(op, (part,), node.domain, f"{ref.name}_part")
     return part
 
 
@@ -60,9 +60,9 @@ def end_of_row(expr: Expr | int, bound: str) -> bool:
     return all(isinstance(c, int) and c >= 0 for c in ends)
 
 
-def _whole(rewriting: Rewriting, node: Node, op: Reduction, ref: Ref, bound: str) -> Ref:
+def _whole(graph: Rewriting, node: Node, op: Reduction, ref: Ref, bound: str) -> Ref:
     """The read of all of a row where the op folds a range that only the data know."""
-    source = rewriting[ref.name]
+    source = graph[ref.name]
     pairs = list(zip(source.domain, ref.index, strict=True))
     own = {r.dim for r, e in pairs if e == r.sym}
     cut = [k for k, (_, e) in enumerate(pairs) if isinstance(e, Slice)]
@@ -77,7 +77,7 @@ def _whole(rewriting: Rewriting, node: Node, op: Reduction, ref: Ref, bound: str
         by = index_symbols(e) & set(node.domain.dims) - own
         if by & set(source.domain.dims) - {r.dim} or (r.dim in by and len(cut) > 1):
             continue
-        here = _second(rewriting, r) if r.dim in by else r
+        here = _second(graph, r) if r.dim in by else r
         moved[r.dim], more = here, more | by
         index[r.dim] = Slice(r.lo, r.hi)
         inside += [compare(">=", here.sym, e.lo), compare("<", here.sym, e.hi)]
@@ -87,34 +87,30 @@ def _whole(rewriting: Rewriting, node: Node, op: Reduction, ref: Ref, bound: str
     named: dict[str, Index] = {r.dim: r.sym for r in node.domain if r.dim in more}
     named |= {r.dim: e for r, e in zip(ranges, index.values(), strict=True)}
     there = Ref(ref.name, tuple(r.sym for r in ranges))
-    order = [d.name for d in rewriting.dims]
+    order = [d.name for d in graph.dims]
     ranges += [node.domain[d] for d in node.domain.dims if d in more]
     domain = Domain(tuple(sorted(ranges, key=lambda r: order.index(r.dim))))
-    return Ref(
-        _part(rewriting, op, there, domain, both(*inside)), tuple(named[r.dim] for r in domain)
-    )
+    return Ref(_part(graph, op, there, domain, both(*inside)), tuple(named[r.dim] for r in domain))
 
 
-def _part(rewriting: Rewriting, op: Reduction, ref: Ref, domain: Domain, inside: Expr) -> str:
+def _part(graph: Rewriting, op: Reduction, ref: Ref, domain: Domain, inside: Expr) -> str:
     """An equation over a domain: the read where it is inside, elsewhere what changes no result."""
-    type_ = rewriting[ref.name].type
+    type_ = graph[ref.name].type
     assert isinstance(type_, Type)
     assert op.monoid
     none = Const(value=identity(op.monoid, type_.dtype), dtype=type_.dtype, shape=type_.shape)
-    other = rewriting.emit(none, (), domain, "none")
+    other = graph.emit(none, (), domain, "none")
     choice = Merge(when=(inside, negate(inside)))
-    made = Node(
-        rewriting.fresh(f"{ref.name}_part"), choice, (ref, other), domain, type_, rewriting.loc
-    )
-    rewriting.put(made)
+    made = Node(graph.fresh(f"{ref.name}_part"), choice, (ref, other), domain, type_, graph.loc)
+    graph.put(made)
     return made.name
 
 
-def _second(rewriting: Rewriting, extent: Range) -> Range:
+def _second(graph: Rewriting, extent: Range) -> Range:
     """A second dim with the points of one."""
-    made = rewriting.graph.fresh_dim(Role.ADJOINT, extent.dim, extent.hi)
+    made = graph.graph.fresh_dim(Role.ADJOINT, extent.dim, extent.hi)
     made = replace(made, range=replace(made.range, lo=extent.lo))
-    rewriting.dims = (*rewriting.dims, made)
+    graph.dims = (*graph.dims, made)
     return made.range
 
 

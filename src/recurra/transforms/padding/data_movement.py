@@ -11,7 +11,6 @@ from typing import Any
 
 from recurra.ir.expr import Expr, Sym, maximum, mul
 from recurra.ir.op import LETTERS, join_labels
-from recurra.ir.types import Type
 from recurra.ops import elementwise as el
 from recurra.ops.indexing import OneHot, Pick, Place, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
@@ -128,8 +127,7 @@ def pad(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
         and not padding.varies(op.after)
     ):
         return PaddedEquation(op, (operand.ref,), fill)
-    assert isinstance(padding.n.type, Type)
-    size = padding.static(padding.n.type.shape[op.axis])
+    size = padding.static(padding.n.tensor.shape[op.axis])
     new, ref = padding.placed(operand, op.axis, op.before, size, op.value)
     fill[op.axis] = constant_fill(op.value)
     return PaddedEquation(new, (ref,), fill)
@@ -146,9 +144,8 @@ def concat(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     if all(x.fill[op.axis] is None for x in xs[:-1]):
         fill[op.axis] = xs[-1].fill[op.axis]
         return PaddedEquation(op, tuple(x.ref for x in xs), fill)
-    assert isinstance(padding.n.type, Type)
-    size = padding.static(padding.n.type.shape[op.axis])
-    add = el.Or() if padding.n.type.dtype == "bool" else el.Add()
+    size = padding.static(padding.n.tensor.shape[op.axis])
+    add = el.Or() if padding.n.tensor.dtype == "bool" else el.Add()
     start = 0
     parts = []
     for x in xs:
@@ -243,5 +240,4 @@ def symbolic(padding: Padding) -> PaddedEquation:
     """Numbers along a padded axis simply go on."""
     op = padding.op(Value, Uniform, Permutation)
     bind = tuple((dim, padding.static(size), axis) for dim, size, axis in op.bind)
-    assert isinstance(padding.n.type, Type)
-    return PaddedEquation(replace(op, bind=bind), (), [FINITE] * padding.n.type.rank)
+    return PaddedEquation(replace(op, bind=bind), (), [FINITE] * padding.n.tensor.rank)

@@ -189,8 +189,7 @@ def _fill_past_end(padding: Padding, padded: Slice, slice_: Slice) -> Fill | Non
 def _merge(padding: Padding) -> None:
     """A choice of branches: all get one size, each where it is defined, since only one is read."""
     n = padding.n
-    assert isinstance(n.type, Type)
-    target = tuple(map(padding.static, n.type.shape))
+    target = tuple(map(padding.static, n.tensor.shape))
     args: list[Ref] = []
     fills: list[tuple[Fill | None, ...]] = []
     for a in n.args:
@@ -206,10 +205,10 @@ def _merge(padding: Padding) -> None:
         fills.append((*(0.0 for _ in a.slices), *(f if f is not None else 0.0 for f in own)))
     fill = tuple(
         join(*column) if padding.varies(s) else None
-        for column, s in zip(zip(*fills, strict=True), n.type.shape, strict=True)
+        for column, s in zip(zip(*fills, strict=True), n.tensor.shape, strict=True)
     )
-    padding.g.put(replace(n, args=tuple(args), type=Type(n.type.dtype, target)))
-    padding.lengths[n.name] = n.type.shape
+    padding.g.put(replace(n, args=tuple(args), type=Type(n.tensor.dtype, target)))
+    padding.lengths[n.name] = n.tensor.shape
     padding.fills[n.name] = fill
 
 

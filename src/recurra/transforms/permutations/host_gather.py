@@ -104,8 +104,7 @@ def _by_host(graph: Graph, node: Node, gather: Gather, own: list[Range]) -> Grap
     for j, r in enumerate(own, 1):
         before, domain = made[-1], node.domain.without(*(x.dim for x in own[j:]))
         pick = Pick(axis=0, at_=lin([(Sym(r.dim), 1), (r.lo, -1)]))
-        assert isinstance(before.type, Type)
-        type_ = Type(row.dtype, before.type.shape[1:])
+        type_ = Type(row.dtype, before.tensor.shape[1:])
         name = node.name if r is own[-1] else f"{call}_{r.dim}"
         read = (Ref(before.name, before.domain.identity),)
         made.append(Node(name, pick, read, domain, type_, node.loc))

@@ -46,14 +46,14 @@ def in_two(
     return Graph(g.nodes, graph.outputs, graph.dims).live(), out
 
 
-def _begin(rewriting: Rewriting, running: Running, dim: str, size: int) -> str:
+def _begin(graph: Rewriting, running: Running, dim: str, size: int) -> str:
     """Add the running value at the begin of the chunk of a point, and return its name."""
     at = div(Sym(dim), size) * size
-    n = rewriting[running.name]
+    n = graph[running.name]
     index = n.domain.point(dim, at - 1)
     when = (compare("<", Sym(dim), size), compare(">=", Sym(dim), size))
-    name = rewriting.fresh(f"{running.name}_begin")
-    rewriting.put(
+    name = graph.fresh(f"{running.name}_begin")
+    graph.put(
         Node(
             name,
             Merge(when=when),
@@ -67,36 +67,32 @@ def _begin(rewriting: Rewriting, running: Running, dim: str, size: int) -> str:
 
 
 def _in_two(
-    rewriting: Rewriting, running: Running, node: Node, index: int, dim: str, size: int
+    graph: Rewriting, running: Running, node: Node, index: int, dim: str, size: int
 ) -> bool:
     """One product with a running sum as two."""
-    if not isinstance(node.op, Einsum) or node.args[index] != rewriting.read(running.name):
+    if not isinstance(node.op, Einsum) or node.args[index] != graph.read(running.name):
         return False
     ins, out = node.op.parts()
     named: list[Factor] = list(zip(ins, node.args, strict=True))
     rest = [f for j, f in enumerate(named) if j != index]
     N = fresh_label("".join((*ins, out)))
     own = [
-        (N + x, _own_points(rewriting, a, dim, size))
-        for x, a in factors(rewriting, ins[index], running.point)
+        (N + x, _own_points(graph, a, dim, size))
+        for x, a in factors(graph, ins[index], running.point)
     ]
     parts = [(x, a) for x, a in own if a is not None]
     if len(parts) != len(own) or any(a.name == running.name for _, a in rest):
         return False
-    rewriting.loc = node.loc
-    args = tuple(
-        rewriting.read(running.begin) if j == index else a for j, a in enumerate(node.args)
-    )
-    before = rewriting.emit(node.op, args, node.domain, f"{node.name}_before")
-    rewriting.put(
-        replace(node, op=Add(), args=(before, _within(rewriting, node, rest, parts, N, out)))
-    )
+    graph.loc = node.loc
+    args = tuple(graph.read(running.begin) if j == index else a for j, a in enumerate(node.args))
+    before = graph.emit(node.op, args, node.domain, f"{node.name}_before")
+    graph.put(replace(node, op=Add(), args=(before, _within(graph, node, rest, parts, N, out))))
     return True
 
 
-def factors(rewriting: Rewriting, labels: str, point: Ref) -> list[Factor]:
+def factors(graph: Rewriting, labels: str, point: Ref) -> list[Factor]:
     """Split a point into the factors that it is the product of."""
-    inner = rewriting.producer(point, Einsum)
+    inner = graph.producer(point, Einsum)
     if inner is None or not isinstance(inner.op, Einsum):
         return [(labels, point)]
     ins, have = inner.op.parts()
@@ -106,9 +102,9 @@ def factors(rewriting: Rewriting, labels: str, point: Ref) -> list[Factor]:
     return [("".join(to[x] for x in s), a) for s, a in zip(ins, inner.args, strict=True)]
 
 
-def _own_points(rewriting: Rewriting, ref: Ref, dim: str, size: int) -> Ref | None:
+def _own_points(graph: Rewriting, ref: Ref, dim: str, size: int) -> Ref | None:
     """The same at the points of the chunk, up to this one."""
-    if dim not in rewriting[ref.name].domain or ref != rewriting.read(ref.name):
+    if dim not in graph[ref.name].domain or ref != graph.read(ref.name):
         return None
     lo = div(Sym(dim), size) * size
     own = Slice(lo, Sym(dim) + 1, loose=True)
@@ -116,49 +112,41 @@ def _own_points(rewriting: Rewriting, ref: Ref, dim: str, size: int) -> Ref | No
 
 
 def _within(
-    rewriting: Rewriting, node: Node, rest: list[Factor], parts: list[Factor], N: str, out: str
+    graph: Rewriting, node: Node, rest: list[Factor], parts: list[Factor], N: str, out: str
 ) -> Ref:
     """Σ over N of a product: first what is contracted with the rest, then the others."""
     asked = {c for labels, _ in rest for c in labels} - set(out)
     first, *others = sorted(parts, key=lambda f: not asked & set(f[0]))
     inner = [*rest, first]
     if not others:
-        return rewriting.emit(
+        return graph.emit(
             product(inner, out), [a for _, a in inner], node.domain, f"{node.name}_own"
         )
     used = set(out).union(*(labels for labels, _ in others)) - {N}
     kept = "".join(dict.fromkeys(c for labels, _ in inner for c in labels if c in used)) + N
-    w = rewriting.emit(
-        product(inner, kept), [a for _, a in inner], node.domain, f"{node.name}_weights"
-    )
+    w = graph.emit(product(inner, kept), [a for _, a in inner], node.domain, f"{node.name}_weights")
     outer = [(kept, w), *others]
-    return rewriting.emit(
-        product(outer, out), [a for _, a in outer], node.domain, f"{node.name}_own"
-    )
+    return graph.emit(product(outer, out), [a for _, a in outer], node.domain, f"{node.name}_own")
 
 
 def product(terms: Sequence[Factor], out: str) -> Einsum:
     return Einsum(labels=f"{','.join(labels for labels, _ in terms)}->{out}")
 
 
-def _ended(rewriting: Rewriting, running: Running, dim: str, cut: int) -> Running:
+def _ended(graph: Rewriting, running: Running, dim: str, cut: int) -> Running:
     """The sum of points that are given: of later ones one factor is 0."""
-    n = rewriting[running.point.name]
+    n = graph[running.point.name]
     if isl.always(compare("<", Sym(dim), cut), n.domain):
         return running
-    rewriting.loc = n.loc
-    (labels, a), *others = factors(
-        rewriting, LETTERS[: rewriting.type(running.point).rank], running.point
-    )
-    there = rewriting.emit(
-        Value(expr=compare("<", Sym(dim), cut), dtype="bool"), (), n.domain, "given"
-    )
-    none = rewriting.emit(Const(value=0.0, dtype=rewriting.type(a).dtype), (), n.domain, "none")
+    graph.loc = n.loc
+    (labels, a), *others = factors(graph, LETTERS[: graph.type(running.point).rank], running.point)
+    there = graph.emit(Value(expr=compare("<", Sym(dim), cut), dtype="bool"), (), n.domain, "given")
+    none = graph.emit(Const(value=0.0, dtype=graph.type(a).dtype), (), n.domain, "none")
     where = Where(labels=join_labels(("", labels, ""), labels))
-    only = rewriting.emit(where, (there, a, none), n.domain, f"{a.name}_given")
+    only = graph.emit(where, (there, a, none), n.domain, f"{a.name}_given")
     if others:
         terms = [(labels, only), *others]
-        op = product(terms, LETTERS[: rewriting.type(running.point).rank])
-        only = rewriting.emit(op, [x for _, x in terms], n.domain, f"{n.name}_given")
-    rewriting.put(replace(rewriting[running.name], args=(only, rewriting.read(running.before))))
+        op = product(terms, LETTERS[: graph.type(running.point).rank])
+        only = graph.emit(op, [x for _, x in terms], n.domain, f"{n.name}_given")
+    graph.put(replace(graph[running.name], args=(only, graph.read(running.before))))
     return replace(running, point=only)

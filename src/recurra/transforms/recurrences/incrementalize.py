@@ -42,18 +42,18 @@ def lift(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 
 @rule(Reduction, DiscountedSum)
-def lift_reduction(node: Node, rewriting: Rewriting) -> Node | None:
+def lift_reduction(node: Node, graph: Rewriting) -> Node | None:
     """x[0] ∘ .. ∘ x[t] over 0:t+1 (or t:T) → x[t] ∘ a·y[t-1] (or a·y[t+1])"""
-    fold = folded(node, rewriting)
-    found = fold and grows(node, node.args[0], rewriting, fold.axis)
+    fold = folded(node, graph)
+    found = fold and grows(node, node.args[0], graph, fold.axis)
     if fold is None or found is None:
         return None
     way, by = found[0], fold.monoid
     if fold.gamma != 1:
         if way.direction > 0:
             return None
-        by = replace(by, act=partial(discounted, node, rewriting, fold.gamma))
-    return scanned(node, rewriting, by, fold.point(rewriting), way)
+        by = replace(by, act=partial(discounted, node, graph, fold.gamma))
+    return scanned(node, graph, by, fold.point(graph), way)
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:

@@ -26,20 +26,20 @@ from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 @rule(Sum)
-def lift_adjoint(node: Node, rewriting: Rewriting) -> Node | None:
+def lift_adjoint(node: Node, graph: Rewriting) -> Node | None:
     """Σ over u = t:T of (a[u]·b[0:u+1])[t] → a[t:T] · b[t]"""
-    found = _received(node, rewriting)
+    found = _received(node, graph)
     if found is None:
         return None
     e, dim, ahead, axis = found
     assert isinstance(e.op, Einsum)
     ins, out = e.op.parts()
     c = out[axis]
-    every = products(list(zip(ins, e.args, strict=True)), c, rewriting)
+    every = products(list(zip(ins, e.args, strict=True)), c, graph)
     new = fresh_label("".join(s for p in every for s, _ in p) + out)
-    terms = [_term(e, p, dim, ahead, c, new, rewriting) for p in every]
+    terms = [_term(e, p, dim, ahead, c, new, graph) for p in every]
     found = [t for t in terms if t is not None and any(new in s for s, _ in t)]
-    return total(node, found, out.replace(c, ""), rewriting) if len(found) == len(terms) else None
+    return total(node, found, out.replace(c, ""), graph) if len(found) == len(terms) else None
 
 
 def _term(
@@ -49,16 +49,14 @@ def _term(
     ahead: Slice,
     label: str,
     new: str,
-    rewriting: Rewriting,
+    graph: Rewriting,
 ) -> list[Factor] | None:
     """The factors that steps send, along `new`: of past points at the receiver, else along them."""
     made: list[Factor] = []
     for labels, a in factors:
         mine = [k for k, x in enumerate(a.index) if dim in index_symbols(x)]
         if label in labels:
-            one = (
-                grows(node, a, rewriting, 0) if labels[0] == label and len(a.slices) == 1 else None
-            )
+            one = grows(node, a, graph, 0) if labels[0] == label and len(a.slices) == 1 else None
             if (
                 one is None
                 or one[0] != ScanDirection(node.domain[dim], 1)
@@ -76,16 +74,16 @@ def _term(
     return made
 
 
-def _received(node: Node, rewriting: Rewriting) -> tuple[Node, str, Slice, int] | None:
+def _received(node: Node, graph: Rewriting) -> tuple[Node, str, Slice, int] | None:
     """The contraction, its dim, the steps that are summed over, and its axis of receivers."""
     (a,) = node.args
     if node.op != Sum(axes=(0,)) or len(a.slices) != 1 or not isinstance(node.type, Type):
         return None
-    p = rewriting.source(a)
+    p = graph.source(a)
     if not isinstance(p.op, Pick) or not is_float(node.type.dtype):
         return None
     (read,) = p.args
-    e = rewriting.source(read)
+    e = graph.source(read)
     (k,) = [k for k, x in enumerate(a.index) if isinstance(x, Slice)]
     ahead, u = a.index[k], p.domain.ranges[k]
     dims = e.domain.dims

@@ -68,17 +68,16 @@ def _stays(node: Node, graph: Graph) -> bool:
     )
 
 
-def _at_point(node: Node, rewriting: Rewriting) -> _AtPoint | None:
+def _at_point(node: Node, graph: Rewriting) -> _AtPoint | None:
     """None where operands read several ranges, or more points of the dim than those of one; or
     where the length of an axis depends on the point."""
     assert isinstance(node.op, Elementwise)
-    assert isinstance(node.type, Type)
-    lengths = {x for size in node.type.shape[1:] for x in symbols(size)}
-    if lengths - rewriting.sizes.keys():
+    lengths = {x for size in node.tensor.shape[1:] for x in symbols(size)}
+    if lengths - graph.sizes.keys():
         return None
-    ins, out = rewriting.labels(node)
+    ins, out = graph.labels(node)
     along = [a for labels, a in zip(ins, node.args, strict=True) if out[0] in labels]
-    found = {_first_range(a, rewriting) for a in along}
+    found = {_first_range(a, graph) for a in along}
     if len(found) != 1 or (first := found.pop()) is None or first[0].dim in node.op.mentions():
         return None
     r, s = first
@@ -87,8 +86,8 @@ def _at_point(node: Node, rewriting: Rewriting) -> _AtPoint | None:
         point = a
         if out[0] in labels:
             k = next(k for k, e in enumerate(a.index) if isinstance(e, Slice))
-            point = replace(a, index=(*a.index[:k], r.sym, *a.index[k + 1 :]))
-            kept += _bytes(rewriting, point)
+            point = a.with_index(k, r.sym)
+            kept += _bytes(graph, point)
         mentions = sum(r.dim in index_symbols(e) for e in point.index)
         if labels.find(out[0]) > 0 or mentions != (out[0] in labels):
             return None
@@ -97,9 +96,9 @@ def _at_point(node: Node, rewriting: Rewriting) -> _AtPoint | None:
     return _AtPoint(replace(node.op, labels=labels), tuple(args), r, s, kept)
 
 
-def _first_range(ref: Ref, rewriting: Rewriting) -> tuple[Range, Slice] | None:
+def _first_range(ref: Ref, graph: Rewriting) -> tuple[Range, Slice] | None:
     """The range that gives a read its first axis, and the range of the dim that it is of."""
-    found = zip(rewriting.source(ref).domain, ref.index, strict=True)
+    found = zip(graph.source(ref).domain, ref.index, strict=True)
     return next(((r, e) for r, e in found if isinstance(e, Slice)), None)
 
 
@@ -117,7 +116,7 @@ def _with_points(
     return Domain(tuple(ranges[d] for d in dims if d in ranges))
 
 
-def _bytes(rewriting: Rewriting, ref: Ref) -> int:
-    type_ = rewriting.type(ref)
+def _bytes(graph: Rewriting, ref: Ref) -> int:
+    type_ = graph.type(ref)
     assert isinstance(type_, Type)
-    return type_.nbytes(rewriting.sizes)
+    return type_.nbytes(graph.sizes)

@@ -39,34 +39,33 @@ class Exponential:
     sums: tuple[Node, ...]
 
 
-def online(rewriting: Rewriting, dim: str) -> None:
+def online(graph: Rewriting, dim: str) -> None:
     """Rewrites folds over `dim`, in place."""
-    for m in list(rewriting.nodes.values()):
-        if isinstance(m.op, Fold) and m.op.monoid_of == "maximum" and _over(rewriting, m, dim):
-            assert isinstance(m.type, Type)
-            found = _exponentials(rewriting, m, dim) if is_float(m.type.dtype) else []
+    for m in list(graph.nodes.values()):
+        if isinstance(m.op, Fold) and m.op.monoid_of == "maximum" and _over(graph, m, dim):
+            found = _exponentials(graph, m, dim) if is_float(m.tensor.dtype) else []
             if found and fuel().burn(LAW, m.name):
-                _rescale(rewriting, m, found, dim)
+                _rescale(graph, m, found, dim)
 
 
-def _over(rewriting: Rewriting, fold: Node, dim: str) -> bool:
+def _over(graph: Rewriting, fold: Node, dim: str) -> bool:
     (a,) = fold.args
-    return dim in rewriting[a.name].domain and dim not in fold.domain
+    return dim in graph[a.name].domain and dim not in fold.domain
 
 
-def _exponentials(rewriting: Rewriting, node: Node, dim: str) -> list[Exponential]:
+def _exponentials(graph: Rewriting, node: Node, dim: str) -> list[Exponential]:
     """Find the exponentials of something less m that are all summed; none if m holds others up."""
     out: list[Exponential] = []
     shifts = [node]
-    for name in sorted(rewriting.readers[node.name]):
-        c = rewriting[name]
+    for name in sorted(graph.readers[node.name]):
+        c = graph[name]
         if dim not in c.domain and isinstance(c.op, Elementwise) and c.domain == node.domain:
             shifts.append(c)
     for c in shifts:
-        for name in sorted(rewriting.readers[c.name]):
-            less = rewriting[name]
+        for name in sorted(graph.readers[c.name]):
+            less = graph[name]
             if dim in less.domain:
-                found = _exponential(rewriting, node, c, less, dim)
+                found = _exponential(graph, node, c, less, dim)
                 if found is None:
                     return []
                 out.append(found)
@@ -74,48 +73,48 @@ def _exponentials(rewriting: Rewriting, node: Node, dim: str) -> list[Exponentia
 
 
 def _exponential(
-    rewriting: Rewriting, node: Node, shift: Node, less: Node, dim: str
+    graph: Rewriting, node: Node, shift: Node, less: Node, dim: str
 ) -> Exponential | None:
-    if not isinstance(less.op, el.Sub) or less.args[1] != rewriting.read(shift.name):
+    if not isinstance(less.op, el.Sub) or less.args[1] != graph.read(shift.name):
         return None
     if (
         less.args[0].name == shift.name
-        or len(rewriting.readers[less.name]) != 1
-        or less.name in rewriting.outputs
+        or len(graph.readers[less.name]) != 1
+        or less.name in graph.outputs
     ):
         return None
-    (e,) = (rewriting[x] for x in rewriting.readers[less.name])
+    (e,) = (graph[x] for x in graph.readers[less.name])
     if (
         not isinstance(e.op, el.Exp)
-        or e.args != (rewriting.read(less.name),)
-        or e.name in rewriting.outputs
+        or e.args != (graph.read(less.name),)
+        or e.name in graph.outputs
     ):
         return None
     sums: list[Node] = []
-    masked = {n for n in rewriting.readers[e.name] if _masked(rewriting, rewriting[n], e)}
-    if masked & set(rewriting.outputs):
+    masked = {n for n in graph.readers[e.name] if _masked(graph, graph[n], e)}
+    if masked & set(graph.outputs):
         return None
     for x in (e.name, *sorted(masked)):
-        for name in sorted(rewriting.readers[x].keys() - masked):
-            part = rewriting[name]
-            linear = isinstance(part.op, (Sum, Einsum)) and part.args.count(rewriting.read(x)) == 1
-            folds = [rewriting[f] for f in rewriting.readers[name]]
+        for name in sorted(graph.readers[x].keys() - masked):
+            part = graph[name]
+            linear = isinstance(part.op, (Sum, Einsum)) and part.args.count(graph.read(x)) == 1
+            folds = [graph[f] for f in graph.readers[name]]
             if not linear or len(folds) != 1 or _labels(less, e, x, part) is None:
                 return None
             (fold,) = folds
             if not (isinstance(fold.op, Fold) and fold.op.monoid_of == "add"):
                 return None
-            if not _over(rewriting, fold, dim):
+            if not _over(graph, fold, dim):
                 return None
             sums.append(fold)
     return Exponential(node, shift, less, e, tuple(sums)) if sums else None
 
 
-def _masked(rewriting: Rewriting, node: Node, exponential: Node) -> bool:
+def _masked(graph: Rewriting, node: Node, exponential: Node) -> bool:
     """Is it the exponential where something holds, else 0?"""
     if (
         not isinstance(node.op, el.Where)
-        or node.args[1] != rewriting.read(exponential.name)
+        or node.args[1] != graph.read(exponential.name)
         or node.type != exponential.type
     ):
         return False
@@ -123,7 +122,7 @@ def _masked(rewriting: Rewriting, node: Node, exponential: Node) -> bool:
     (_, mine, _), out = node.op.parts((rank, rank, rank))
     return (
         mine == out
-        and is_const(rewriting, node.args[2], 0.0) is not None
+        and is_const(graph, node.args[2], 0.0) is not None
         and node.args[0].name != exponential.name
     )
 
@@ -134,9 +133,7 @@ def _labels(less: Node, node: Node, name: str, part: Node) -> str | None:
     `name`: what part reads of e.
     """
     assert isinstance(less.op, el.Sub)
-    assert isinstance(node.type, Type)
-    assert isinstance(part.type, Type)
-    rank = node.type.rank
+    rank = node.tensor.rank
     (_, shift), whole = less.op.parts((rank, rank))
     if isinstance(part.op, Einsum):
         ins, out = part.op.parts()
@@ -150,53 +147,46 @@ def _labels(less: Node, node: Node, name: str, part: Node) -> str | None:
     return join_labels((below, out), out) if set(below) <= set(out) else None
 
 
-def _rescale(rewriting: Rewriting, node: Node, found: list[Exponential], dim: str) -> None:
+def _rescale(graph: Rewriting, node: Node, found: list[Exponential], dim: str) -> None:
     (peak,) = node.args
-    part = rewriting[peak.name]
-    assert isinstance(part.type, Type)
-    start = LOWEST[part.type.dtype]
-    running = _so_far(rewriting, part, Monoid("maximum", start), dim, node.name)
-    before = rewriting[running].args[1]
+    part = graph[peak.name]
+    start = LOWEST[part.tensor.dtype]
+    running = _so_far(graph, part, Monoid("maximum", start), dim, node.name)
+    before = graph[running].args[1]
     scales: dict[str, tuple[Ref, Ref]] = {}
     for x in found:
-        scales[x.shift.name] = _running(rewriting, x.shift, node, running, before)
+        scales[x.shift.name] = _running(graph, x.shift, node, running, before)
     for x in found:
         now, was = scales[x.shift.name]
-        grown = rewriting.emit(
-            el.Sub(), (was, now), rewriting[running].domain, f"{x.less.name}_growth"
-        )
-        factor = rewriting.emit(el.Exp(), (grown,), rewriting[running].domain, f"{x.e.name}_scale")
-        rewriting.put(replace(x.less, args=(x.less.args[0], now)))
+        grown = graph.emit(el.Sub(), (was, now), graph[running].domain, f"{x.less.name}_growth")
+        factor = graph.emit(el.Exp(), (grown,), graph[running].domain, f"{x.e.name}_scale")
+        graph.put(replace(x.less, args=(x.less.args[0], now)))
         for fold in x.sums:
-            _sum(rewriting, x, fold, factor, dim)
-    _last(rewriting, node, running, dim)
+            _sum(graph, x, fold, factor, dim)
+    _last(graph, node, running, dim)
 
 
 def _running(
-    rewriting: Rewriting, node: Node, maximum: Node, running: str, before: Ref
+    graph: Rewriting, node: Node, maximum: Node, running: str, before: Ref
 ) -> tuple[Ref, Ref]:
     """c of the maximum up to this tile, and up to the one before."""
     if node.name == maximum.name:
-        return rewriting.read(running), before
-    within = rewriting[running].domain
+        return graph.read(running), before
+    within = graph[running].domain
 
     def at(value: Ref, stem: str) -> Ref:
         args = [value if a.name == maximum.name else a for a in node.args]
-        return rewriting.emit(node.op, args, within, stem)
+        return graph.emit(node.op, args, within, stem)
 
-    return at(rewriting.read(running), f"{node.name}_so_far"), at(before, f"{node.name}_before")
+    return at(graph.read(running), f"{node.name}_so_far"), at(before, f"{node.name}_before")
 
 
-def _sum(rewriting: Rewriting, exponential: Exponential, fold: Node, factor: Ref, dim: str) -> None:
+def _sum(graph: Rewriting, exponential: Exponential, fold: Node, factor: Ref, dim: str) -> None:
     (a,) = fold.args
-    part = rewriting[a.name]
+    part = graph[a.name]
     mine = {
         exponential.e.name,
-        *(
-            n
-            for n in rewriting.readers[exponential.e.name]
-            if _masked(rewriting, rewriting[n], exponential.e)
-        ),
+        *(n for n in graph.readers[exponential.e.name] if _masked(graph, graph[n], exponential.e)),
     }
     read = next(y.name for y in part.args if y.name in mine)
     labels = _labels(exponential.less, exponential.e, read, part)
@@ -204,20 +194,20 @@ def _sum(rewriting: Rewriting, exponential: Exponential, fold: Node, factor: Ref
 
     def rescaled(before: Ref) -> Ref:
         op = el.Mul(labels=labels)
-        return rewriting.emit(op, (factor, before), part.domain, f"{fold.name}_rescaled")
+        return graph.emit(op, (factor, before), part.domain, f"{fold.name}_rescaled")
 
-    total = _so_far(rewriting, part, Monoid("add", 0.0, rescaled), dim, fold.name)
-    _last(rewriting, fold, total, dim)
+    total = _so_far(graph, part, Monoid("add", 0.0, rescaled), dim, fold.name)
+    _last(graph, fold, total, dim)
 
 
-def _so_far(rewriting: Rewriting, part: Node, by: Monoid, dim: str, stem: str) -> str:
+def _so_far(graph: Rewriting, part: Node, by: Monoid, dim: str, stem: str) -> str:
     """Return the name of the scan of a part over tiles."""
-    way, name = ScanDirection(part.domain[dim], 1), rewriting.fresh(f"{stem}_so_far")
-    return scan(part, name, rewriting, by, rewriting.read(part.name), way).name
+    way, name = ScanDirection(part.domain[dim], 1), graph.fresh(f"{stem}_so_far")
+    return scan(part, name, graph, by, graph.read(part.name), way).name
 
 
-def _last(rewriting: Rewriting, fold: Node, running: str, dim: str) -> None:
+def _last(graph: Rewriting, fold: Node, running: str, dim: str) -> None:
     """Make the readers of a fold read the last running value."""
-    r = rewriting[running].domain[dim]
+    r = graph[running].domain[dim]
     end: Expr | int = r.hi - 1  # pyright: ignore[reportOperatorIssue]
-    rewriting.forward(fold, Ref(running, rewriting[running].domain.point(dim, end)))
+    graph.forward(fold, Ref(running, graph[running].domain.point(dim, end)))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from recurra.ir.expr import Sym, compare
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, Op
-from recurra.ir.types import Range, Type, is_shift
+from recurra.ir.types import Range, is_shift
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Add, Mul
 from recurra.ops.reduction import Reduction, identity
@@ -74,17 +74,17 @@ class RangeFold:
         assert isinstance(found, Slice)
         return found
 
-    def point(self, rewriting: Rewriting) -> Ref:
+    def point(self, graph: Rewriting) -> Ref:
         """Return the read of one point of the range, its axes reduced."""
         (a,), k, node = self.node.args, self.place, self.node
-        point = Ref(a.name, (*a.index[:k], self.range.sym, *a.index[k + 1 :]))
+        point = a.with_index(k, self.range.sym)
         if not self.rest:
             return point
         assert isinstance(node.op, Reduction)
-        return rewriting.emit(replace(node.op, axes=self.rest), (point,), node.domain, node.op.name)
+        return graph.emit(replace(node.op, axes=self.rest), (point,), node.domain, node.op.name)
 
 
-def folded(node: Node, rewriting: Rewriting) -> RangeFold | None:
+def folded(node: Node, graph: Rewriting) -> RangeFold | None:
     """Return an equation as a reduction over a range, whose other indices do not move with it."""
     if not isinstance(node.op, Reduction | DiscountedSum):
         return None
@@ -99,64 +99,57 @@ def folded(node: Node, rewriting: Rewriting) -> RangeFold | None:
     places = [k for k, e in enumerate(a.index) if isinstance(e, Slice)]
     if axis >= len(places):
         return None
-    assert isinstance(node.type, Type)
-    r = rewriting.source(a).domain.ranges[places[axis]]
-    unit = identity(monoid, node.type.dtype)
+    r = graph.source(a).domain.ranges[places[axis]]
+    unit = identity(monoid, node.tensor.dtype)
     fold = RangeFold(node, axis, r, Monoid(monoid, unit), gamma, rest)
     others = (e for k, e in enumerate(a.index) if k != fold.place)
     moves = any(r.dim in index_symbols(e) for e in others)
     return None if moves or fold.slice.step != 1 or fold.slice.pad is not None else fold
 
 
-def discounted(node: Node, rewriting: Rewriting, gamma: float, value: Ref) -> Ref:
+def discounted(node: Node, graph: Rewriting, gamma: float, value: Ref) -> Ref:
     """Return γ times a value that is of the type of an equation."""
-    assert isinstance(node.type, Type)
-    axes = LETTERS[: node.type.rank]
-    by = rewriting.emit(Const(value=gamma, dtype=node.type.dtype), (), node.domain, "gamma")
+    axes = LETTERS[: node.tensor.rank]
+    by = graph.emit(Const(value=gamma, dtype=node.tensor.dtype), (), node.domain, "gamma")
     op = Mul(labels=f",{axes}->{axes}" if axes else "")
-    return rewriting.emit(op, (by, value), node.domain, "discounted")
+    return graph.emit(op, (by, value), node.domain, "discounted")
 
 
-def constant(node: Node, rewriting: Rewriting, value: float, stem: str) -> Ref:
+def constant(node: Node, graph: Rewriting, value: float, stem: str) -> Ref:
     """Return a number of the type of an equation."""
-    assert isinstance(node.type, Type)
-    number = Const(value=value, dtype=node.type.dtype, shape=node.type.shape)
-    return rewriting.emit(number, (), node.domain, stem)
+    number = Const(value=value, dtype=node.tensor.dtype, shape=node.tensor.shape)
+    return graph.emit(number, (), node.domain, stem)
 
 
-def scanned(
-    node: Node, rewriting: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection
-) -> Node:
+def scanned(node: Node, graph: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection) -> Node:
     """Return the equation as one combine of a point with its own value a step before."""
-    before = monoid.act(neighbor(node, rewriting, way, monoid.unit))
+    before = monoid.act(neighbor(node, graph, way, monoid.unit))
     return replace(node, op=Op.registry[monoid.op](), args=(point, before))
 
 
 def scan(
-    like: Node, name: str, rewriting: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection
+    like: Node, name: str, graph: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection
 ) -> Ref:
     """Return the read of a new equation, over the domain of another, that scans points."""
     n = replace(like, name=name, op=Op.registry[monoid.op](), args=(point, point), locs=())
-    rewriting.put(n)
-    rewriting.put(scanned(n, rewriting, monoid, point, way))
-    return rewriting.read(name)
+    graph.put(n)
+    graph.put(scanned(n, graph, monoid, point, way))
+    return graph.read(name)
 
 
-def grows(
-    node: Node, ref: Ref, rewriting: Rewriting, axis: int
-) -> tuple[ScanDirection, Ref] | None:
+def grows(node: Node, ref: Ref, graph: Rewriting, axis: int) -> tuple[ScanDirection, Ref] | None:
     """Return the way and the read of its last point if an axis is 0:t+1 or t:T of a dim."""
     slices = [k for k, e in enumerate(ref.index) if isinstance(e, Slice)]
     if axis >= len(slices):
         return None
     k = slices[axis]
-    s, r = ref.index[k], rewriting.source(ref).domain.ranges[k]
+    s, r = ref.index[k], graph.source(ref).domain.ranges[k]
     if not isinstance(s, Slice) or s.step != 1 or s.pad is not None or r.dim not in node.domain:
         return None
     if any(r.dim in index_symbols(e) for j, e in enumerate(ref.index) if j != k):
         return None  # what is read at t-1 is not a part of what is read at t
     mine = node.domain[r.dim]
-    point = Ref(ref.name, (*ref.index[:k], r.sym, *ref.index[k + 1 :]))
+    point = ref.with_index(k, r.sym)
     if is_shift(s.lo, r.dim) == 0 and s.hi == mine.hi == r.hi:
         return ScanDirection(mine, -1), point
     if is_shift(s.hi, r.dim) == 1 and s.lo == mine.lo == r.lo:
@@ -164,21 +157,21 @@ def grows(
     return None
 
 
-def neighbor(node: Node, rewriting: Rewriting, way: ScanDirection, unit: float) -> Ref:
+def neighbor(node: Node, graph: Rewriting, way: ScanDirection, unit: float) -> Ref:
     """Return the value of `node` one step behind; `unit` at the first point."""
     r, direction = way.range, way.direction
-    start = constant(node, rewriting, unit, "start")
+    start = constant(node, graph, unit, "start")
     edge = r.lo if direction > 0 else r.hi
     edge = edge if direction > 0 else edge - 1
     when = (compare("==", r.sym, edge), compare(">" if direction > 0 else "<", r.sym, edge))
     step = node.domain.point(r.dim, r.sym - direction)
-    name = rewriting.fresh(node.name + ("_before" if direction > 0 else "_after"))
-    rewriting.put(
+    name = graph.fresh(node.name + ("_before" if direction > 0 else "_after"))
+    graph.put(
         Node(
             name, Merge(when=when), (start, Ref(node.name, step)), node.domain, node.type, node.loc
         )
     )
-    return rewriting.read(name)
+    return graph.read(name)
 
 
 @dataclass(frozen=True)

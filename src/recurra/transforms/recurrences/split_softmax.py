@@ -22,19 +22,19 @@ def taken_apart(names: set[str]) -> Rule:
     """The law for some softmaxes."""
 
     @rule(Softmax)
-    def apart(node: Node, rewriting: Rewriting) -> Node | None:
+    def apart(node: Node, graph: Rewriting) -> Node | None:
         """softmax x → eˣ⁻ᵐ / Σ eˣ⁻ᵐ, m = max x"""
         assert isinstance(node.op, Softmax)
         if node.name not in names:
             return None
         (x,) = node.args
-        axes = LETTERS[: rewriting.type(x).rank]
+        axes = LETTERS[: graph.type(x).rank]
         rest = axes.replace(axes[node.op.axis], "")
         labels, gone = join_labels((axes, rest), axes), (node.op.axis,)
-        most = rewriting.emit(Max(axes=gone), (x,), node.domain, "most")
-        less = rewriting.emit(el.Sub(labels=labels), (x, most), node.domain, "less")
-        e = rewriting.emit(el.Exp(), (less,), node.domain, "e")
-        total = rewriting.emit(Sum(axes=gone), (e,), node.domain, "total")
+        most = graph.emit(Max(axes=gone), (x,), node.domain, "most")
+        less = graph.emit(el.Sub(labels=labels), (x, most), node.domain, "less")
+        e = graph.emit(el.Exp(), (less,), node.domain, "e")
+        total = graph.emit(Sum(axes=gone), (e,), node.domain, "total")
         return Node(node.name, el.Div(labels=labels), (e, total), node.domain, node.type, node.loc)
 
     return apart
@@ -44,12 +44,12 @@ def divided_last(contracted: Mapping[str, set[str]]) -> Rule:
     """The law for sums over some labels of some contractions."""
 
     @rule(Einsum)
-    def last(node: Node, rewriting: Rewriting) -> Node | None:
+    def last(node: Node, graph: Rewriting) -> Node | None:
         """Σ (x / y)·v, y the same in all terms → (Σ x·v) / y"""
         assert isinstance(node.op, Einsum)
         ins, out = node.op.parts()
         for k, (axes, a) in enumerate(zip(ins, node.args, strict=True)):
-            div = rewriting.producer(a, el.Div)
+            div = graph.producer(a, el.Div)
             if div is None or not contracted.get(node.name, set()) & set(axes):
                 continue
             assert isinstance(div.op, el.Div)
@@ -59,7 +59,7 @@ def divided_last(contracted: Mapping[str, set[str]]) -> Rule:
             if top != whole or not set(below) <= set(out):
                 continue
             args = (*node.args[:k], div.args[0], *node.args[k + 1 :])
-            above = rewriting.emit(node.op, args, node.domain, f"{node.name}_undivided")
+            above = graph.emit(node.op, args, node.domain, f"{node.name}_undivided")
             labels = join_labels((out, below), out)
             return Node(
                 node.name,

@@ -147,15 +147,13 @@ class _Skew:
         return Domain(tuple(sorted(ranges, key=lambda r: order.index(r.dim))))
 
     def type(self, node: Node) -> Type:
-        assert isinstance(node.type, Type)
-        return Type(node.type.dtype, (self.f.length, *node.type.shape))
+        return Type(node.tensor.dtype, (self.f.length, *node.tensor.shape))
 
     def keep(self, name: str, made: Ref) -> None:
         """Store what later diagonals read: zero before the first."""
         n = self.g[name]
-        assert isinstance(n.type, Type)
         zero = self.g.emit(
-            Const(value=0, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "zero"
+            Const(value=0, dtype=n.tensor.dtype, shape=n.tensor.shape), (), n.domain, "zero"
         )
         inside = (compare(">=", self.wave, self.inside.lo), compare("<", self.wave, self.inside.hi))
         on = inside[0] if self.f.sign > 0 else inside[1]
@@ -200,8 +198,7 @@ class _Skew:
             wide, when = [chosen], (TRUE,)
         else:
             when = tuple(op.when[k] for k in live)
-        assert isinstance(node.type, Type)
-        axes = LETTERS[: node.type.rank]
+        axes = LETTERS[: node.tensor.rank]
 
         def select(cell: Expr | int, one: Ref, other: Ref, labels: str) -> Ref:
             mask = Value(expr=substitute(cell, self.cell), dtype="bool")
@@ -213,7 +210,7 @@ class _Skew:
         made = wide[-1]  # one of the branches is taken wherever there is a cell
         for c, x in zip(reversed(when[:-1]), reversed(wide[:-1]), strict=True):
             made = select(c, x, made, f"Z{axes}")
-        zero = self.g.emit(Const(value=0, dtype=node.type.dtype), (), within, "zero")
+        zero = self.g.emit(Const(value=0, dtype=node.tensor.dtype), (), within, "zero")
         return select(self.valid, made, zero, "")
 
     def wide(self, ref: Ref, within: Domain) -> Ref:
@@ -249,8 +246,7 @@ class _Skew:
         (x,), at = source.args, substitute(source.op.at_, by)
         x = x.at(by).at(self.cell)
         two, of = {self.f.axis.dim, self.f.other.dim}, self.graph[x.name]
-        assert isinstance(of.type, Type)
-        own = substitute(at, self.cell) == self.f.axis.sym and of.type.shape[0] == self.f.length
+        own = substitute(at, self.cell) == self.f.axis.sym and of.tensor.shape[0] == self.f.length
         if x.slices or not own or any(index_symbols(e) & two for e in x.index):
             return None
         return x if always_inside(x.index, of.domain, within) else None
@@ -425,15 +421,14 @@ class _Skew:
         if not whole or not joins or len(ref.slices) > 2 or ref.name not in self.f.cells:
             return None
         assert isinstance(node.op, Reduction)
-        assert isinstance(of.type, Type)
         if node.op.monoid is None:
             return None
         wave, within = self.g[self.waves[ref.name]], self.domain(of, self.inside)
         ends = [(self.cell[r.dim], r) for r in of.domain if r.dim in two]
         there = both(*(both(compare(">=", e, r.lo), compare("<", e, r.hi)) for e, r in ends))
         mask = Value(expr=there, dtype="bool").batch_symbol(self.f.axis.dim, self.f.length, False)
-        neutral = Const(value=identity(node.op.monoid, of.type.dtype), dtype=of.type.dtype)
-        axes = f"Z{LETTERS[: of.type.rank]}"
+        neutral = Const(value=identity(node.op.monoid, of.tensor.dtype), dtype=of.tensor.dtype)
+        axes = f"Z{LETTERS[: of.tensor.rank]}"
         on, off = (self.g.emit(x, (), within, "on") for x in (mask, neutral))
         args = (on, Ref(wave.name, within.identity), off)
         op = el.Where(labels=f"Z,{axes},->{axes}")

@@ -51,52 +51,52 @@ def _varies(node: Node, dim: str) -> bool:
 
 
 @rule(Reduction)
-def each_reduced(node: Node, rewriting: Rewriting) -> Node | None:
+def each_reduced(node: Node, graph: Rewriting) -> Node | None:
     """fold (a ++ b) → fold a ∘ fold b"""
     assert isinstance(node.op, Reduction)
-    join = rewriting.producer(node.args[0], Concat)
+    join = graph.producer(node.args[0], Concat)
     if join is None or node.op.monoid is None or node.op.axes != (join.op.axis,):  # pyright: ignore[reportAttributeAccessIssue]
         return None
     if len(join.args) == 1:
         return replace(node, args=join.args)
-    *parts, last = (rewriting.emit(node.op, (a,), node.domain, node.op.name) for a in join.args)
+    *parts, last = (graph.emit(node.op, (a,), node.domain, node.op.name) for a in join.args)
     op = Op.registry[node.op.monoid]
-    first = reduce(lambda x, y: rewriting.emit(op(), (x, y), node.domain, node.op.name), parts)
+    first = reduce(lambda x, y: graph.emit(op(), (x, y), node.domain, node.op.name), parts)
     return replace(node, op=op(), args=(first, last))
 
 
 @rule(Elementwise)
-def each_computed(node: Node, rewriting: Rewriting) -> Node | None:
+def each_computed(node: Node, graph: Rewriting) -> Node | None:
     """f(a ++ b, c) → f(a, c) ++ f(b, c), c without the axis"""
     assert isinstance(node.op, Elementwise)
     joins = [
-        (k, j) for k, a in enumerate(node.args) if (j := rewriting.producer(a, Concat)) is not None
+        (k, j) for k, a in enumerate(node.args) if (j := graph.producer(a, Concat)) is not None
     ]
     if len(joins) != 1:
         return None
     ((k, join),) = joins
-    ins, out = rewriting.labels(node)
+    ins, out = graph.labels(node)
     assert isinstance(join.op, Concat)
     letter = ins[k][join.op.axis]
     if letter not in out or any(letter in s for j, s in enumerate(ins) if j != k):
         return None
     parts = [
-        rewriting.emit(node.op, (*node.args[:k], part, *node.args[k + 1 :]), node.domain, node.name)
+        graph.emit(node.op, (*node.args[:k], part, *node.args[k + 1 :]), node.domain, node.name)
         for part in join.args
     ]
     return replace(node, op=Concat(axis=out.index(letter)), args=tuple(parts))
 
 
 @rule(Cut)
-def cut_from(node: Node, rewriting: Rewriting) -> Ref | None:
+def cut_from(node: Node, graph: Rewriting) -> Ref | None:
     """cut a of a ++ b → a"""
     assert isinstance(node.op, Cut)
-    join = rewriting.producer(node.args[0], Concat)
+    join = graph.producer(node.args[0], Concat)
     if join is None or join.op.axis != node.op.axis:  # pyright: ignore[reportAttributeAccessIssue]
         return None
     start = 0
     for part in join.args:
-        size = rewriting.type(part).shape[node.op.axis]
+        size = graph.type(part).shape[node.op.axis]
         if (
             lin([(start, 1), (node.op.start, -1)]) == 0
             and lin([(size, 1), (node.op.size, -1)]) == 0

@@ -188,35 +188,33 @@ def _in_order(graph: Graph, members: frozenset[str]) -> list[Node]:
     return [graph[n] for n in topological(names, lambda n: [a.name for a in graph[n].args])]
 
 
-def _split(rewriting: Rewriting, strip: Strip, node: Node) -> None:
+def _split(graph: Rewriting, strip: Strip, node: Node) -> None:
     """An equation in tiles; one that folds the range becomes a fold over them."""
-    args = tuple(_read(rewriting, strip, a) for a in node.args)
-    name = node.name if node.name in strip.kept else rewriting.fresh(f"{node.name}_part")
+    args = tuple(_read(graph, strip, a) for a in node.args)
+    name = node.name if node.name in strip.kept else graph.fresh(f"{node.name}_part")
     domain = Domain((*node.domain, strip.range))
-    rewriting.put(
-        Node(name, node.op, args, domain, node.op.infer(*map(rewriting.type, args)), node.loc)
-    )
+    graph.put(Node(name, node.op, args, domain, node.op.infer(*map(graph.type, args)), node.loc))
     if name != node.name:
         monoid = "add" if isinstance(node.op, Einsum) else node.op.monoid
         assert monoid is not None, f"{node.name} folds what has no monoid"
         every = Ref(name, (*node.domain.identity, Slice(0, strip.range.hi)))
-        rewriting.put(replace(node, op=Fold(monoid_of=monoid, rank=1), args=(every,)))
+        graph.put(replace(node, op=Fold(monoid_of=monoid, rank=1), args=(every,)))
 
 
-def _read(rewriting: Rewriting, strip: Strip, ref: Ref) -> Ref:
+def _read(graph: Rewriting, strip: Strip, ref: Ref) -> Ref:
     """A read inside of a tile."""
-    if strip.dim in rewriting[ref.name].domain:
-        return rewriting.read(ref.name)
+    if strip.dim in graph[ref.name].domain:
+        return graph.read(ref.name)
     return Ref(ref.name, tuple(strip.part if strip.whole(e) else e for e in ref.index))
 
 
-def _order(rewriting: Rewriting, before: Graph) -> list[str]:
+def _order(graph: Rewriting, before: Graph) -> list[str]:
     """Equations in the order they were written, what is new behind the first that reads it."""
-    new = [n for n in rewriting.nodes if n not in before.nodes]
+    new = [n for n in graph.nodes if n not in before.nodes]
     out: list[str] = []
     for n in before.nodes:
-        if n in rewriting.nodes:
-            out += [x for x in new if x in {a.name for a in rewriting[n].args} and x not in out]
+        if n in graph.nodes:
+            out += [x for x in new if x in {a.name for a in graph[n].args} and x not in out]
             out.append(n)
     return [*out, *(n for n in new if n not in out)]
 

@@ -77,8 +77,7 @@ class LoopGroup:
 
     def nbytes(self, node: Node) -> int:
         """The bytes of all points of an equation."""
-        assert isinstance(node.type, Type)
-        return self.rows(node) * self.steps(node) * node.type.nbytes(self.sizes)
+        return self.rows(node) * self.steps(node) * node.tensor.nbytes(self.sizes)
 
     def spills(self, node: Node) -> bool:
         """Are all points of an equation more than stays in the cache?"""

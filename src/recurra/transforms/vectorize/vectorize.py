@@ -27,7 +27,8 @@ from recurra.ops.source import Const, Input, Value
 from recurra.polyhedral.boxes import split_boxes
 from recurra.polyhedral.dependence import always_inside
 from recurra.transforms.rewriter.rewriting import Rewriting
-from recurra.transforms.vectorize.axis_reads import (
+from recurra.transforms.vectorize.split_index_sets import is_concatenation, split_index_sets
+from recurra.transforms.vectorize.vectorized_reads import (
     held_at_ends,
     is_read_along,
     loose_range,
@@ -35,7 +36,6 @@ from recurra.transforms.vectorize.axis_reads import (
     reads_once,
     shift,
 )
-from recurra.transforms.vectorize.cut_branches import cut_branches, is_concatenation
 
 
 def with_axis(
@@ -51,7 +51,7 @@ def with_axis(
         if isinstance(n.op, Merge) and dim in n.op.mentions() and n.name not in but
     }
     while True:
-        cut, joined = cut_branches(graph, dim, names, sizes) if names else (graph, {})
+        cut, joined = split_index_sets(graph, dim, names, sizes) if names else (graph, {})
         out = candidates(cut, dim, sizes, but)
         kept = {name for name, whole in joined.items() if whole in out}
         if kept == names:
@@ -202,9 +202,8 @@ class _Vectorize:
 
     def new_type(self, node: Node) -> Type:
         size = self.size(node.domain[self.dim])
-        assert isinstance(node.type, Type)
-        shape = (*node.type.shape, size) if self.last else (size, *node.type.shape)
-        return Type(node.type.dtype, shape)
+        shape = (*node.tensor.shape, size) if self.last else (size, *node.tensor.shape)
+        return Type(node.tensor.dtype, shape)
 
     def move(self, ref: Ref, source: int, target: int, within: Domain) -> Ref:
         """The value with one axis moved."""
@@ -242,7 +241,7 @@ class _Vectorize:
         c: Any = shift(read.index[k], self.dim)
         every = self.before[read.name].domain.ranges[k]
         part = Slice(every.lo, every.hi) if c is None else Slice(c + r.lo, c + r.hi)
-        ref = Ref(read.name, (*read.index[:k], part, *read.index[k + 1 :]))
+        ref = read.with_index(k, part)
         at = sum(isinstance(e, Slice) for e in read.index[:k])
         if c is None:
             return self._taken(ref, at, cast("Expr | int", read.index[k]), every, domain, r)
@@ -335,18 +334,16 @@ class _Vectorize:
 
     def concatenated(self, node: Node, domain: Domain) -> Node:
         """The pieces of a definition, one after another."""
-        assert isinstance(node.type, Type)
         args = tuple(
             Ref(a.name, self.before[a.name].domain.without(self.dim).identity) for a in node.args
         )
-        op = Concat(axis=node.type.rank if self.last else 0)
+        op = Concat(axis=node.tensor.rank if self.last else 0)
         return replace(node, op=op, args=args, domain=domain, type=self.new_type(node), locs=())
 
     def copied(self, node: Node, args: tuple[Ref, ...], domain: Domain) -> Node:
         """An equation that is the same all along the dim: one value, copied."""
         one = self.emit(node.op, args, domain, f"{node.name}_one")
-        assert isinstance(node.type, Type)
-        axes = LETTERS[: node.type.rank]
+        axes = LETTERS[: node.tensor.rank]
         labels = f"{axes}->{axes}Z" if self.last else f"{axes}->Z{axes}"
         size = self.size(node.domain[self.dim])
         return replace(
@@ -444,8 +441,7 @@ class _Vectorize:
         self, node: Node, op: Merge, args: tuple[Ref, ...], flags: tuple[bool, ...], domain: Domain
     ) -> tuple[Op, tuple[Ref, ...]]:
         """A merge whose conditions vary along the new axis: a select."""
-        assert isinstance(node.type, Type)
-        axes = LETTERS[: node.type.rank]
+        axes = LETTERS[: node.tensor.rank]
         out = axes + "Z" if self.last else "Z" + axes
         labels = [out if f else axes for f in flags]
         value, have = args[-1], labels[-1]

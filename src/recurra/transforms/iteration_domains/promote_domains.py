@@ -47,7 +47,7 @@ class Promotion:
             return Ref(ref.name, (*ref.index[:k], place, *ref.index[k:]))
         if inside and ref.name in self.sources:
             k = graph[ref.name].domain.dims.index(self.dim)
-            return Ref(ref.name, (*ref.index[:k], place, *ref.index[k + 1 :]))
+            return ref.with_index(k, place)
         return ref
 
     def applied(self, graph: Graph) -> Graph:

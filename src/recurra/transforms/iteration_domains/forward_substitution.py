@@ -12,7 +12,6 @@ beginning can be read anywhere; what a loop makes would have to be held.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from recurra.cost.thresholds import MIN_PREFIX_RATIO
 from recurra.ir.expr import TRUE
@@ -99,7 +98,7 @@ def substituted(
         args = [ref for a in node.args if (ref := compose(now.args[k], node.domain, a))]
         g.loc = node.loc
         made = g.emit(node.op, args, domain, node.name)
-        g.put(replace(now, args=(*now.args[:k], made, *now.args[k + 1 :])))
+        g.put(now.with_operand(k, made))
     return g.graph.live()
 
 

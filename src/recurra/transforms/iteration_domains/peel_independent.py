@@ -46,8 +46,8 @@ from recurra.polyhedral.boxes import split_boxes
 from recurra.polyhedral.extent import longest_axis
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.growing_ranges import GrowingAxes
-from recurra.transforms.peel.chunk_independent import chunked, size_of, sizes_of
-from recurra.transforms.peel.shrink_domains import demands, least, narrowed
+from recurra.transforms.iteration_domains.chunk_independent import chunked, size_of, sizes_of
+from recurra.transforms.iteration_domains.shrink_domains import demands, least, narrowed
 from recurra.transforms.recurrences.scans import running
 from recurra.transforms.rewriter.optimization_fuel import fuel
 
@@ -315,9 +315,8 @@ class _Split:
             points = prod(
                 1 if r.mentions() - env.keys() else r.size(env) for r in n.domain.without(self.dim)
             )
-            assert isinstance(n.type, Type)
-            shape = tuple(longest_axis(size, n.domain, env) for size in n.type.shape)
-            out = max(out, self.cut * points * Type(n.type.dtype, shape).nbytes({}))
+            shape = tuple(longest_axis(size, n.domain, env) for size in n.tensor.shape)
+            out = max(out, self.cut * points * Type(n.tensor.dtype, shape).nbytes({}))
         return out
 
     # ---- the graph
@@ -440,13 +439,12 @@ class _Split:
             return ref
         if ref not in self.given_below:
             n = self.graph[ref.name]
-            assert isinstance(n.type, Type)
             used = set().union(*map(index_symbols, ref.index))
             domain = Domain(tuple(r for r in within if r.dim in used))
             seen, new = fresh_name("seen", nodes), fresh_name(f"{ref.name}_head", nodes)
             when = Value(expr=compare("<", Sym(self.inner), self.cut), dtype="bool")
             nodes[seen] = Node(seen, when, (), domain.of({self.inner}), Type("bool"), n.loc)
-            axes = LETTERS[: n.type.rank]
+            axes = LETTERS[: n.tensor.rank]
             reads = (Ref(seen, (Sym(self.inner),)), ref, ref.at({self.inner: self.cut - 1}))
             where = Where(labels=f",{axes},{axes}->{axes}")
             nodes[new] = Node(new, where, reads, domain, n.type, n.loc)

@@ -18,7 +18,7 @@ from typing import cast
 from recurra.cost.thresholds import MIN_KEPT_BYTES, MIN_PREFIX_RATIO
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Graph, Index, Node, Slice, merge_condition
-from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops.elementwise import Copy, Going
 from recurra.ops.reduction import Fold
 from recurra.ops.source import Input
@@ -45,7 +45,7 @@ class _Read:
     points: int
 
 
-def keep_points(
+def snapshot_points(
     graph: Graph, sizes: Mapping[str, int], phases: Mapping[str, Phase]
 ) -> tuple[Graph, list[str]]:
     """The graph with stores for points that are read late, and what was decided.
@@ -65,7 +65,7 @@ def keep_points(
                     if r.box == box:
                         now = g[r.reader]
                         a = replace(now.args[r.k], name=copy.name)
-                        g.put(replace(now, args=(*now.args[: r.k], a, *now.args[r.k + 1 :])))
+                        g.put(now.with_operand(r.k, a))
             said.append(f"{n.name}: what is read late of it apart")
     return (g.graph, said) if said else (graph, [])
 
@@ -87,8 +87,7 @@ def _late(
     near = _most(r.need for r in reads if r not in late)
     kept = sum(dict((r.box, r.points) for r in late).values())
     before, after = (prod(n.values()) for n in (_most(r.need for r in reads), near))
-    assert isinstance(node.type, Type)
-    saved = (before - after - kept) * node.type.nbytes(sizes)
+    saved = (before - after - kept) * node.tensor.nbytes(sizes)
     worth = saved >= MIN_KEPT_BYTES and before >= MIN_PREFIX_RATIO * (after + kept)
     return late if worth else []
 
@@ -173,9 +172,9 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Give points that are read long after they are made a store of their own."""
-    new, decided = keep_points(graph, cx.sizes, cx.phases(graph, ()))
+    new, decided = snapshot_points(graph, cx.sizes, cx.phases(graph, ()))
     cx.remark(*decided)
     return new
 
 
-KEEP_POINTS = Pass("keep_points", run, applies)
+SNAPSHOT_POINTS = Pass("snapshot_points", run, applies)

@@ -17,16 +17,10 @@ from typing import Any
 
 from recurra.cost.thresholds import CHUNK_COST_POINTS, MAX_CHUNK_POINTS
 from recurra.ir.dims import Role
-from recurra.ir.expr import (
-    Sym,
-    compare,
-    div,
-    substitute,
-    symbols,
-)
+from recurra.ir.expr import Sym, compare, div, substitute, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Op, fresh_label
-from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Add
 from recurra.ops.reduction import Sum
@@ -159,16 +153,15 @@ class _Chunks:
         (k,) = (k for k, r in enumerate(self.graph[ref.name].domain) if r.dim == self.t.dim)
         last: Any = self.graph[ref.name].domain.ranges[k].hi - 1  # pyright: ignore[reportOperatorIssue]
         which = Sym(self.t.outer) if inside else div(last, self.t.size)
-        return Ref(ref.name, (*ref.index[:k], which, *ref.index[k + 1 :]))
+        return ref.with_index(k, which)
 
     def sum_of_chunk(self, running: Running) -> Mapping[str, Node]:
         """s[z] = s[z-1] + the sum over a chunk, all at once."""
         n, z = self.graph[running.name], Sym(self.t.outer)
-        assert isinstance(n.type, Type)
         domain = Domain(tuple(self.t.split(r)[0] for r in n.domain))
         back = domain.point(self.t.outer, z - 1)
         when = (compare("==", z, 0), compare(">", z, 0))
-        out = LETTERS[: n.type.rank]
+        out = LETTERS[: n.tensor.rank]
         terms = factors(Rewriting.of(self.graph, {}), out, running.point)
         N = fresh_label(out)
         op: Op = product([(N + labels, a) for labels, a in terms], out)

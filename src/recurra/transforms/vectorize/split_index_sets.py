@@ -31,7 +31,7 @@ class BranchCut:
     joined: str
 
 
-def cut_branches(
+def split_index_sets(
     graph: Graph, dim: str, names: Collection[str], sizes: Mapping[str, int]
 ) -> tuple[Graph, Mapping[str, str]]:
     """Return the graph with some merges cut along a dim, and what joins the pieces of each.

@@ -1,4 +1,4 @@
-"""narrow_choices: what several choices take is computed where one of them takes it.
+"""guard_shared_operands: what several choices take is computed where one of them takes it.
 
     y[t<T] = merge(e, c, when=(t == 0, t >= 1))    n[t<T] = or(t == 0, d);  g[t<T] = cond(n, e, 0)
     c[t<T] = cond(d, e, y[t-1])                 →  y[t<T] = merge(g, c, when=(t == 0, t >= 1))
@@ -61,14 +61,13 @@ def _shared(graph: Graph) -> Iterator[tuple[Node, frozenset[Taken]]]:
 
 def _narrowed(graph: Graph, node: Node, taken: frozenset[Taken]) -> Graph:
     """The graph in which all choices read one choice between an equation and zero."""
-    assert isinstance(node.type, Type)
     nodes: dict[str, Node] = dict(graph.nodes)
     needed = decision(node, taken, nodes)
     name, zero = (graph.fresh(f"{node.name}_{what}", nodes) for what in ("taken", "none"))
-    none = Const(value=0, dtype=node.type.dtype, shape=node.type.shape)
+    none = Const(value=0, dtype=node.tensor.dtype, shape=node.tensor.shape)
     nodes[zero] = Node(zero, none, (), node.domain.of(none.mentions()), node.type, node.loc)
     reads = (needed, Ref(node.name, node.domain.identity), Ref(zero, nodes[zero].domain.identity))
-    axes = LETTERS[: node.type.rank]
+    axes = LETTERS[: node.tensor.rank]
     op = Cond(labels=f",{axes},{axes}->{axes}" if axes else "")
     for reader, _ in graph.readers[node.name]:
         args = (replace(a, name=name) if a.name == node.name else a for a in reader.args)
@@ -77,4 +76,4 @@ def _narrowed(graph: Graph, node: Node, taken: frozenset[Taken]) -> Graph:
     return replace(graph, nodes=nodes)
 
 
-NARROW_CHOICES = Pass("narrow_choices", run, applies)
+GUARD_SHARED_OPERANDS = Pass("guard_shared_operands", run, applies)

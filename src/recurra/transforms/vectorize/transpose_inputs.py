@@ -1,4 +1,4 @@
-"""turn_inputs: what a loop reads across the rows of an input is turned once, ahead of the loop.
+"""transpose_inputs: transpose an input once, ahead of a loop that reads one column per step.
 
     y[t<T]: f32[B] = f(x[0:B,t])    →    turned: f32[T,B] = copy(x[0:B,0:T], labels='ab->ba')
                                          at[t<T]: f32[B] = pick(turned, axis=0, at_=t)
@@ -18,7 +18,7 @@ from math import prod
 from recurra.cost.thresholds import LINE_BYTES, MAX_TURNED_BYTES, MIN_VECTOR_ROWS
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
-from recurra.ir.types import Domain, Type
+from recurra.ir.types import Domain
 from recurra.ops.control import Call
 from recurra.ops.elementwise import Copy
 from recurra.ops.source import Input
@@ -52,8 +52,7 @@ def _read_across(
 
 def _run_bytes(source: Node, first: int, sizes: Mapping[str, int]) -> int:
     """The bytes that lie in one piece behind a point of the dims before `first`."""
-    assert isinstance(source.type, Type)
-    return prod(r.size(sizes) for r in source.domain.ranges[first:]) * source.type.nbytes(sizes)
+    return prod(r.size(sizes) for r in source.domain.ranges[first:]) * source.tensor.nbytes(sizes)
 
 
 def _may_be_turned(node: Node, sizes: Mapping[str, int]) -> bool:
@@ -111,4 +110,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return graph
 
 
-TURN_INPUTS = Pass("turn_inputs", run, applies)
+TRANSPOSE_INPUTS = Pass("transpose_inputs", run, applies)
