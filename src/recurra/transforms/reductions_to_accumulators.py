@@ -53,7 +53,7 @@ def stream(node: Node, graph: Rewriting) -> Node | None:
     (a,) = node.args
     if node.op.monoid is None or not a.slices:
         return None
-    source = graph.source(a)
+    source = graph[a.name]
     if isinstance(source.op, Input):
         return None
     rank = len(a.slices)

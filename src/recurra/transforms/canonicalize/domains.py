@@ -19,7 +19,7 @@ from recurra.polyhedral.boxes import around, decided
 from recurra.polyhedral.dependence import holds_where_read
 from recurra.polyhedral.extent import varies
 from recurra.transforms.rewriter.pattern_rewriter import rule
-from recurra.transforms.rewriter.rewriting import Rewriting, compose, reach
+from recurra.transforms.rewriter.rewriting import Rewriting, compose, mentioned_symbols
 
 
 @rule(Op)
@@ -49,7 +49,7 @@ def reduce_domain(node: Node, graph: Rewriting) -> Ref | None:
     """x over dims that nothing in it mentions → x without them"""
     if not node.op.pure or not len(node.domain) or isinstance(node.op, Input):
         return None
-    used = reach(node)
+    used = mentioned_symbols(node)
     if isinstance(node.type, Type):
         used |= set().union(set(), *(symbols(s) for s in node.type.shape))
     idle = set(node.domain.dims) - set(node.domain.of(used).dims)
@@ -80,7 +80,7 @@ def copies_read(node: Node, graph: Rewriting) -> Node | None:
 def _copies(node: Node, ref: Ref, source: Node, graph: Rewriting) -> Ref | None:
     """The read `ref` of `source` as copies along its leading axes, all of them or none."""
     _, cut = ref.parts(source.domain)
-    idle = cut.keys() - reach(source) - source.type.mentions()
+    idle = cut.keys() - mentioned_symbols(source) - source.type.mentions()
     padded = any(s.pad is not None for s in ref.slices)
     if padded or cut.keys() - idle or graph.on_cycle(source.name):
         return None

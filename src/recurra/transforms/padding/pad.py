@@ -216,7 +216,7 @@ def _branch(
     padding: Padding, ref: Ref, shape: tuple[Expr | int, ...]
 ) -> tuple[Ref, tuple[Fill | None, ...]]:
     """A read, with its fills, of `ref` cut or grown to `shape` where its source is defined."""
-    source = padding.g.source(ref)
+    source = padding.g[ref.name]
     fill = padding.fills.get(ref.name) or (None,) * len(shape)
     if shape_of(source.type) == shape:
         return ref, fill

@@ -143,7 +143,7 @@ class Padding:
     def excess(self, operand: PaddedOperand, expr: Expr | int) -> Expr | int:
         """max(expr, 0) of a size; without the max where `operand` being read at all says so."""
         mine = self.n.domain.ranges
-        other = (r for r in self.g.source(operand.ref).domain if r.dim not in self.n.domain)
+        other = (r for r in self.g[operand.ref.name].domain if r.dim not in self.n.domain)
         top = isl.largest(expr, Domain((*mine, *other)))
         return maximum(expr, 0) if top is None else top
 
@@ -159,7 +159,7 @@ class Padding:
 
     def constant(self, x: PaddedOperand) -> float | None:
         """The number that all of `x` is, padding included."""
-        op = self.g.source(x.ref).op
+        op = self.g[x.ref.name].op
         if isinstance(op, Const) and all(f is None or f == op.value for f in x.fill):
             return op.value
         return None
@@ -206,7 +206,7 @@ class Padding:
     ) -> PaddedOperand:
         """`operand`, made over the domain of the source of `reader`, read where `reader` is."""
         by = dict(zip(domain.dims, reader.ref.index, strict=True))
-        index = tuple(by[r.dim] for r in self.g.source(operand.ref).domain)
+        index = tuple(by[r.dim] for r in self.g[operand.ref.name].domain)
         return PaddedOperand(Ref(operand.ref.name, index), reader.valid, operand.fill)
 
     def mask(self, size: Expr | int, length: Expr | int) -> Ref:
@@ -219,7 +219,7 @@ class Padding:
         """`operand` with `value` in the padding of an axis."""
         if operand.fill[axis] is None or operand.fill[axis] == value:
             return operand
-        source = self.g.source(operand.ref)
+        source = self.g[operand.ref.name]
         valid = self.lengths.get(operand.ref.name)
         if valid and _renames(
             operand.ref, source.domain

@@ -79,11 +79,11 @@ def _received(node: Node, graph: Rewriting) -> tuple[Node, str, Slice, int] | No
     (a,) = node.args
     if node.op != Sum(axes=(0,)) or len(a.slices) != 1 or not isinstance(node.type, Type):
         return None
-    p = graph.source(a)
+    p = graph[a.name]
     if not isinstance(p.op, Pick) or not is_float(node.type.dtype):
         return None
     (read,) = p.args
-    e = graph.source(read)
+    e = graph[read.name]
     (k,) = [k for k, x in enumerate(a.index) if isinstance(x, Slice)]
     ahead, u = a.index[k], p.domain.ranges[k]
     dims = e.domain.dims

@@ -98,7 +98,7 @@ def _at_point(node: Node, graph: Rewriting) -> _AtPoint | None:
 
 def _first_range(ref: Ref, graph: Rewriting) -> tuple[Range, Slice] | None:
     """The range that gives a read its first axis, and the range of the dim that it is of."""
-    found = zip(graph.source(ref).domain, ref.index, strict=True)
+    found = zip(graph[ref.name].domain, ref.index, strict=True)
     return next(((r, e) for r, e in found if isinstance(e, Slice)), None)
 
 

@@ -99,7 +99,7 @@ def folded(node: Node, graph: Rewriting) -> RangeFold | None:
     places = [k for k, e in enumerate(a.index) if isinstance(e, Slice)]
     if axis >= len(places):
         return None
-    r = graph.source(a).domain.ranges[places[axis]]
+    r = graph[a.name].domain.ranges[places[axis]]
     unit = identity(monoid, node.tensor.dtype)
     fold = RangeFold(node, axis, r, Monoid(monoid, unit), gamma, rest)
     others = (e for k, e in enumerate(a.index) if k != fold.place)
@@ -143,7 +143,7 @@ def grows(node: Node, ref: Ref, graph: Rewriting, axis: int) -> tuple[ScanDirect
     if axis >= len(slices):
         return None
     k = slices[axis]
-    s, r = ref.index[k], graph.source(ref).domain.ranges[k]
+    s, r = ref.index[k], graph[ref.name].domain.ranges[k]
     if not isinstance(s, Slice) or s.step != 1 or s.pad is not None or r.dim not in node.domain:
         return None
     if any(r.dim in index_symbols(e) for j, e in enumerate(ref.index) if j != k):

@@ -18,7 +18,7 @@ from recurra.ir.op import Elementwise, Op, Reduction
 from recurra.ops.movement import Concat, Cut
 from recurra.ops.softmax import Softmax
 from recurra.transforms.recurrences.split_softmax import taken_apart
-from recurra.transforms.rewriter.pattern_rewriter import rule, run
+from recurra.transforms.rewriter.pattern_rewriter import apply, rule
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 
@@ -37,7 +37,7 @@ def unjoined(graph: Graph, dim: str, sizes: Mapping[str, int]) -> Graph:
         if isinstance(n.op, Softmax) and dim in symbols_of(n, n.op.axis)
     }
     rules = (taken_apart(apart), each_reduced, each_computed, cut_from)
-    return run(graph, rules, sizes)[0]
+    return apply(graph, rules, sizes)
 
 
 def symbols_of(node: Node, axis: int) -> set[str]:
