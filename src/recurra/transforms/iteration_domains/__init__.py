@@ -1,1 +1,1 @@
-"""Move points out of a loop: peel them, unroll it by periods, shrink its range."""
+"""Change the points at which equations run: peel, split, shrink and unroll loops, copy points."""

@@ -31,7 +31,7 @@ from recurra.transforms.compile_context import CompileContext, Pass, Phase
 from recurra.transforms.reductions_to_accumulators import accumulate
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.strip_mine.tiled_dims import Tile, joins, own_or_joined, split_dim, tile
-from recurra.transforms.vectorize.plan import free_dims, laid_out, loops
+from recurra.transforms.vectorize.plan import as_axes, free_dims, loops
 
 
 def made_over(graph: Graph, dim: str) -> list[str]:
@@ -263,7 +263,7 @@ def run_block(graph: Graph, cx: CompileContext) -> Graph:
         batch.remove(t.dim)
         inside.append(t.inner)
         cx.remark(t)
-    cx.free = laid_out(graph, cx, batch, inside)
+    cx.free = as_axes(graph, cx, batch, inside)
     return graph
 
 
