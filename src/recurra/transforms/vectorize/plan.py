@@ -34,7 +34,7 @@ from recurra.ops.source import Input
 from recurra.polyhedral.dependence import happens
 from recurra.polyhedral.dependence_distance import Lag, direction, lag
 from recurra.transforms.compile_context import CompileContext, FreeDims, Pass
-from recurra.transforms.permutations.gathers import as_they_lie
+from recurra.transforms.permutations.gathers import number_by_layout
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.vectorize.vectorize import vectorize, with_axis
 
@@ -346,7 +346,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     new, decided = granularity(graph, cx.sizes, free.all, free.last, free.why)
     cx.axes = more_axes(cx.axes, graph, decided)
     cx.remark(*decided)
-    return as_they_lie(new)
+    return number_by_layout(new)
 
 
 VECTORIZE = Pass("vectorize", run)
