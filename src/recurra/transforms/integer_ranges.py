@@ -81,6 +81,7 @@ def _of_numbers(node: Node) -> Extremes:
 
 
 def _of_operands(node: Node, of: Callable[[int], Extremes]) -> Extremes:
+    """The extremes of a result, from those `of` each operand."""
     match node.op:
         case el.Where():
             return _union(of(1), of(2))

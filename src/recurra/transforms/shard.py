@@ -28,7 +28,7 @@ from recurra.ops.movement import Expand
 from recurra.ops.reduction import Reduction
 from recurra.ops.source import Const
 from recurra.transforms.compile_context import CompileContext, Pass, Shard
-from recurra.transforms.padding.state import shape_of
+from recurra.transforms.rewriter.rewriting import shape_of
 from recurra.transforms.vectorize.plan import batch_dims, loops
 
 APART = (

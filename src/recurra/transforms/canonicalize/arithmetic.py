@@ -10,7 +10,7 @@ import numpy as np
 
 from recurra.ir.expr import FALSE, TRUE, mul
 from recurra.ir.graph import Node, Ref
-from recurra.ir.op import Elementwise, Op, join_labels
+from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops import elementwise as el
 from recurra.ops.contraction import Einsum
@@ -29,7 +29,7 @@ from recurra.transforms.canonicalize.comparisons import (
 )
 from recurra.transforms.integer_ranges import extremes
 from recurra.transforms.rewriter.pattern_rewriter import rule
-from recurra.transforms.rewriter.rewriting import Rewriting, is_const
+from recurra.transforms.rewriter.rewriting import Rewriting, is_const, shape_of
 
 
 @rule(Merge)
@@ -45,11 +45,11 @@ def plain_merge(node: Node, graph: Rewriting) -> Ref | None:
 def dead_branch(node: Node, graph: Rewriting) -> Node | None:
     """merge(x, y, when=(ψ, φ)) → merge(x, when=(ψ)), where φ holds at no point"""
     assert isinstance(node.op, Merge)
-    known = [decided(node.domain, c, graph.sizes) for c in node.op.when]
-    live = [k for k, c in enumerate(known) if c != FALSE]
+    truth = [decided(node.domain, c, graph.sizes) for c in node.op.when]
+    live = [k for k, c in enumerate(truth) if c != FALSE]
     if not live or len(live) == len(node.args):
         return None
-    when = tuple(TRUE if known[k] == TRUE else node.op.when[k] for k in live)
+    when = tuple(TRUE if truth[k] == TRUE else node.op.when[k] for k in live)
     locs = tuple(node.locs[k] for k in live) if node.locs else ()
     return replace(node, op=Merge(when=when), args=tuple(node.args[k] for k in live), locs=locs)
 
@@ -71,54 +71,48 @@ def detach_done(node: Node, graph: Rewriting) -> Ref | None:
 def fold_constants(node: Node, graph: Rewriting) -> Node | None:
     """f(2, 3) → its value"""
     op: Any = node.op
-    if node.args and op.labels == "" and isinstance(node.type, Type) and not node.type.shape:
-        values = [is_const(graph, a) for a in node.args]
-        if all(v is not None for v in values):
-            types = [graph.type(a).dtype for a in node.args]
-            with np.errstate(all="ignore"):  # it wraps around, or is inf, as it would be when run
-                ops = [np.asarray(v, NUMPY_NAME[t]) for v, t in zip(values, types, strict=True)]
-                y = np.asarray(node.op.eval(np, *ops)).item()
-            return replace(node, op=Const(value=y, dtype=node.type.dtype), args=())
+    values = [is_const(graph, a) for a in node.args]
+    if not values or None in values or op.labels != "" or shape_of(node.type):
+        return None
+    types = [NUMPY_NAME[graph.type(a).dtype] for a in node.args]
+    with np.errstate(all="ignore"):  # it wraps around, or is inf, as it would be when run
+        args = [np.asarray(v, t) for v, t in zip(values, types, strict=True)]
+        y = np.asarray(op.eval(np, *args)).item()
+    return replace(node, op=Const(value=y, dtype=node.tensor.dtype), args=())
+
+
+def _without_neutral(node: Node, graph: Rewriting, neutral: float) -> Ref | None:
+    """The other operand of a commutative op, if one is its neutral element."""
+    for k in (0, 1):
+        if is_const(graph, node.args[1 - k], neutral) is not None:
+            return operand(node, graph, k)
     return None
 
 
 @rule(el.Mul)
 def mul_one(node: Node, graph: Rewriting) -> Ref | None:
     """x · 1 → x"""
-    for k in (0, 1):
-        if is_const(graph, node.args[1 - k], 1) is not None:
-            return operand(node, graph, k)
-    return None
+    return _without_neutral(node, graph, 1)
 
 
 @rule(el.Mul)
 def mul_zero(node: Node, graph: Rewriting) -> Ref | None:
     """x · 0 → 0 (finite math)"""
-    for k in (0, 1):
-        if is_const(graph, node.args[k], 0) is not None and isinstance(node.type, Type):
-            return graph.emit(
-                Const(value=0.0, dtype=node.type.dtype, shape=node.type.shape),
-                (),
-                node.domain,
-                "zero",
-            )
-    return None
+    zero = any(is_const(graph, a, 0) is not None for a in node.args)
+    return graph.constant(node, 0.0, "zero") if zero else None
 
 
 @rule(el.Add)
 def add_zero(node: Node, graph: Rewriting) -> Ref | None:
     """x + 0 → x"""
-    for k in (0, 1):
-        if is_const(graph, node.args[1 - k], 0) is not None:
-            return operand(node, graph, k)
-    return None
+    return _without_neutral(node, graph, 0)
 
 
 @rule(el.Sub, el.Div)
 def sub_zero(node: Node, graph: Rewriting) -> Ref | None:
     """x - 0 → x, x / 1 → x"""
-    neutral = 0 if isinstance(node.op, el.Sub) else 1
-    return operand(node, graph, 0) if is_const(graph, node.args[1], neutral) is not None else None
+    neutral = is_const(graph, node.args[1], 0 if isinstance(node.op, el.Sub) else 1)
+    return operand(node, graph, 0) if neutral is not None else None
 
 
 @rule(el.Neg)
@@ -140,33 +134,23 @@ def factor_difference(node: Node, graph: Rewriting) -> Node | None:
     assert isinstance(node.op, el.Sub)
     if node.op.labels:
         return None
-    a, b = (graph.producer(r, el.Mul) for r in node.args)
-    if a is None or b is None:
+    left, right = (graph.producer(r, el.Mul) for r in node.args)
+    if left is None or right is None:
         return None
-    out = graph.labels(a)[1]
-    named = dict(zip(graph.labels(b)[1], out, strict=True))
-    pa = _factors(a, graph)
-    pb = [(r, "".join(named[c] for c in labels)) for r, labels in _factors(b, graph)]
-    for (d, ld), (x, lx) in (pa, pa[::-1]):
-        for (e, le), (y, ly) in (pb, pb[::-1]):
-            if d == e and ld == le:
-                if set(lx) != set(out) and set(ly) != set(out):
-                    continue
-                wide = out if set(lx) | set(ly) == set(out) else ""
-                if not wide:
-                    continue
-                inner = graph.emit(
-                    el.Sub(labels=join_labels((lx, ly), wide)), (x, y), node.domain, "diff"
-                )
-                return replace(
-                    node, op=el.Mul(labels=join_labels((ld, wide), out)), args=(d, inner)
-                )
+    (ins_left, out), (ins_right, out_right) = graph.labels(left), graph.labels(right)
+    to = dict(zip(out_right, out, strict=True))
+    one = list(zip(left.args, ins_left, strict=True))
+    other = [
+        (r, "".join(to[c] for c in labels)) for r, labels in zip(right.args, ins_right, strict=True)
+    ]
+    for factor, (x, lx) in (one, one[::-1]):
+        for same, (y, ly) in (other, other[::-1]):
+            if factor == same and out and set(out) in (set(lx), set(ly)):
+                sub = el.Sub(labels=join_labels((lx, ly), out))
+                inner = graph.emit(sub, (x, y), node.domain, "diff")
+                d, ld = factor
+                return replace(node, op=el.Mul(labels=join_labels((ld, out), out)), args=(d, inner))
     return None
-
-
-def _factors(node: Node, graph: Rewriting) -> list[tuple[Ref, str]]:
-    """The two operands of a product with their labels."""
-    return list(zip(node.args, graph.labels(node)[0], strict=True))
 
 
 @rule(Sum)
@@ -177,21 +161,18 @@ def sum_of_scaled(node: Node, graph: Rewriting) -> Node | None:
     if inner is None:
         return None
     ins, out = graph.labels(inner)
-    lost = {out[a] for a in node.op.axes}
-    kept = "".join(c for c in out if c not in lost)
+    summed = {out[a] for a in node.op.axes}
+    kept = "".join(c for c in out if c not in summed)
     for k in (0, 1):
-        if not set(ins[k]) & lost and lost <= set(ins[1 - k]):
-            other = ins[1 - k]
-            axes = tuple(j for j, c in enumerate(other) if c in lost)
+        mine, other = ins[k], ins[1 - k]
+        if not set(mine) & summed and summed <= set(other):
+            axes = tuple(j for j, c in enumerate(other) if c in summed)
             small = graph.emit(Sum(axes=axes), (inner.args[1 - k],), node.domain, "sum")
-            rest = "".join(c for c in other if c not in lost)
-            if set(ins[k]) | set(rest) != set(kept):
+            rest = "".join(c for c in other if c not in summed)
+            if set(mine) | set(rest) != set(kept):
                 return None
-            return replace(
-                node,
-                op=el.Mul(labels=join_labels((ins[k], rest), kept)),
-                args=(inner.args[k], small),
-            )
+            op = el.Mul(labels=join_labels((mine, rest), kept))
+            return replace(node, op=op, args=(inner.args[k], small))
     return None
 
 
@@ -201,14 +182,8 @@ def sum_one_hot(node: Node, graph: Rewriting) -> Ref | None:
     assert isinstance(node.op, Sum)
     inner = graph.producer(node.args[0], OneHot)
     op: Any = inner and inner.op
-    if op is not None and node.op.axes == (op.axis,):
-        return graph.emit(
-            Const(value=1.0, dtype=node.tensor.dtype, shape=node.tensor.shape),
-            (),
-            node.domain,
-            "one",
-        )
-    return None
+    whole = op is not None and node.op.axes == (op.axis,)
+    return graph.constant(node, 1.0, "one") if whole else None
 
 
 @rule(Sum)
@@ -220,15 +195,11 @@ def sum_of_expand(node: Node, graph: Rewriting) -> Node | None:
         return None
     copied: Any = inner.op
     src, out = copied.labels.split("->")
-    if {out[a] for a in node.op.axes} != set(out) - set(src) or "".join(
-        c for c in out if c in src
-    ) != src:
+    in_order = "".join(c for c in out if c in src) == src
+    if not in_order or {out[a] for a in node.op.axes} != set(out) - set(src):
         return None
-
-    count: Any = 1
-    for s in copied.sizes:
-        count = mul(count, s)
-    times = graph.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
+    count = Value(expr=reduce(mul, copied.sizes, 1), dtype=node.type.dtype)
+    times = graph.emit(count, (), node.domain, "count")
     return replace(node, op=el.Mul(labels=join_labels((src, ""), src)), args=(inner.args[0], times))
 
 
@@ -242,15 +213,9 @@ def sum_of_constant(node: Node, graph: Rewriting) -> Ref | None:
     count = reduce(mul, (graph.type(node.args[0]).shape[a] for a in node.op.axes), 1)
     one = graph.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
     factor = graph.emit(replace(x, shape=node.type.shape), (), node.domain, "const")
-    labels = (
-        ""
-        if not node.type.shape
-        else join_labels((_AXES[: node.type.rank], ""), _AXES[: node.type.rank])
-    )
+    axes = LETTERS[: node.type.rank]
+    labels = join_labels((axes, ""), axes) if axes else ""
     return graph.emit(el.Mul(labels=labels), (factor, one), node.domain, "sum")
-
-
-_AXES = "abcdefgh"
 
 
 @rule(Sum)
@@ -262,8 +227,8 @@ def sum_of_einsum(node: Node, graph: Rewriting) -> Node | None:
         return None
     product: Any = inner.op
     ins, out = product.parts()
-    left = "".join(c for k, c in enumerate(out) if k not in node.op.axes)
-    return replace(node, op=replace(product, labels=f"{','.join(ins)}->{left}"), args=inner.args)
+    kept = "".join(c for k, c in enumerate(out) if k not in node.op.axes)
+    return replace(node, op=replace(product, labels=f"{','.join(ins)}->{kept}"), args=inner.args)
 
 
 @rule(Sum)
@@ -274,13 +239,13 @@ def sum_of_product(node: Node, graph: Rewriting) -> Node | None:
     if inner is None or not is_float(node.tensor.dtype) or len(graph.readers[inner.name]) > 1:
         return None
     ins, out = graph.labels(inner)
-    lost = {out[a] for a in node.op.axes}
-    if not all(lost <= set(s) for s in ins) or inner.args[0] == inner.args[1]:
+    summed = {out[a] for a in node.op.axes}
+    if not all(summed <= set(s) for s in ins) or inner.args[0] == inner.args[1]:
         return None
-    left = "".join(c for k, c in enumerate(out) if k not in node.op.axes)
-    if not left:  # a dot of two vectors: the fused product and sum is as fast
+    kept = "".join(c for c in out if c not in summed)
+    if not kept:  # a dot of two vectors: the fused product and sum is as fast
         return None
-    return replace(node, op=Einsum(labels=f"{','.join(ins)}->{left}"), args=inner.args)
+    return replace(node, op=Einsum(labels=f"{','.join(ins)}->{kept}"), args=inner.args)
 
 
 @rule(Sum)
@@ -291,7 +256,7 @@ def sum_nothing(node: Node, graph: Rewriting) -> Ref | None:
 
 @rule(Reduction)
 def reduce_reduced(node: Node, graph: Rewriting) -> Node | None:
-    """Σ over axes of what Σ over others left → Σ over both; so of every monoid"""
+    """Σ over axes of a Σ over others → Σ over both; the same for every monoid"""
     assert isinstance(node.op, Reduction)
     inner = graph.producer(node.args[0], type(node.op))
     if inner is None or node.op.monoid is None or inner.name in graph.outputs:
@@ -299,8 +264,8 @@ def reduce_reduced(node: Node, graph: Rewriting) -> Node | None:
     if len(graph.readers[inner.name]) > 1:
         return None
     first: Any = inner.op
-    left = [a for a in range(graph.type(inner.args[0]).rank) if a not in first.axes]
-    axes = sorted({*first.axes, *(left[a] for a in node.op.axes)})
+    kept = [a for a in range(graph.type(inner.args[0]).rank) if a not in first.axes]
+    axes = sorted({*first.axes, *(kept[a] for a in node.op.axes)})
     return replace(node, op=replace(node.op, axes=tuple(axes)), args=inner.args)
 
 
@@ -316,19 +281,19 @@ def power_as_products(node: Node, graph: Rewriting) -> Node | Ref | None:
     if node.tensor.dtype not in ("f32", "f64") or halves not in (*range(-8, 0), *range(1, 9)):
         return None
 
-    def made(op: Op, *args: Ref) -> Ref:
+    def emit(op: Op, *args: Ref) -> Ref:
         return graph.emit(op, args, node.domain, node.name)
 
     squares, rest = divmod(abs(int(halves)), 4)
-    square = made(el.Square(), x) if squares else x
-    factors = [made(el.Square(), square)] if squares == 2 else [square] * squares
+    square = emit(el.Square(), x) if squares else x
+    factors = [emit(el.Square(), square)] if squares == 2 else [square] * squares
     factors += [x] if rest & 2 else []
-    factors += [made(el.Sqrt(), x)] if rest & 1 else []
-    y = reduce(lambda a, b: made(el.Mul(), a, b), factors)
+    factors += [emit(el.Sqrt(), x)] if rest & 1 else []
+    y = reduce(lambda a, b: emit(el.Mul(), a, b), factors)
     if power > 0:
         return y
     axes = graph.labels(node)[1]
-    one = made(Const(value=1.0, dtype=node.tensor.dtype))
+    one = emit(Const(value=1.0, dtype=node.tensor.dtype))
     return replace(node, op=el.Div(labels=f",{axes}->{axes}"), args=(one, y))
 
 
@@ -337,8 +302,9 @@ def clamp_inside(node: Node, graph: Rewriting) -> Ref | None:
     """max(k, c) → k where k is never below c, min(k, c) → k where never above (integers)"""
     if not isinstance(node.type, Type) or is_float(node.type.dtype):
         return None
+    ends = [extremes(graph, a) for a in node.args]
     for k in (0, 1):
-        (lo, hi), (least, most) = (extremes(graph, node.args[k]), extremes(graph, node.args[1 - k]))
+        (lo, hi), (least, most) = ends[k], ends[1 - k]
         if lo >= most if isinstance(node.op, el.Maximum) else hi <= least:
             return operand(node, graph, k)
     return None

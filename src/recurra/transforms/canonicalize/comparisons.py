@@ -1,4 +1,4 @@
-"""Laws of equal operands: a value compared with itself, chosen from itself, or known."""
+"""Laws of equal operands: a value compared with itself, or chosen from itself."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from recurra.ir.graph import Node, Ref
 from recurra.ir.types import is_float
 from recurra.ops import elementwise as el
 from recurra.ops.movement import Expand
-from recurra.ops.source import Const
 from recurra.transforms.rewriter.pattern_rewriter import rule
 from recurra.transforms.rewriter.rewriting import Rewriting, is_const
 
 
-def _same(node: Node, graph: Rewriting, first: int, second: int) -> bool:
-    """Are operands `first` and `second` one value, axis by axis?"""
+def _is_with_itself(node: Node, graph: Rewriting) -> bool:
+    """Tell whether both operands are one value, with the same labels."""
     ins, _ = graph.labels(node)
-    return node.args[first] == node.args[second] and ins[first] == ins[second]
+    return node.args[0] == node.args[1] and ins[0] == ins[1]
 
 
 def operand(node: Node, graph: Rewriting, index: int) -> Ref | None:
-    """Operand `index`, if it has the type of the result, and its axes in the same order."""
+    """Return operand `index` if it has the type of the result, and its axes in the same order."""
     ins, out = graph.labels(node)
     return (
         node.args[index]
@@ -27,41 +26,38 @@ def operand(node: Node, graph: Rewriting, index: int) -> Ref | None:
     )
 
 
-def _constant(node: Node, graph: Rewriting, value: float | bool) -> Ref:
-    op = Const(value=value, dtype=node.tensor.dtype, shape=node.tensor.shape)
-    return graph.emit(op, (), node.domain, "const")
-
-
 @rule(el.Sub)
 def sub_itself(node: Node, graph: Rewriting) -> Ref | None:
     """x - x → 0 (finite math)"""
-    return _constant(node, graph, 0.0) if _same(node, graph, 0, 1) else None
+    return graph.constant(node, 0.0, "const") if _is_with_itself(node, graph) else None
 
 
 @rule(el.Div)
 def div_itself(node: Node, graph: Rewriting) -> Ref | None:
     """x / x → 1 (finite math)"""
-    return _constant(node, graph, 1.0) if _same(node, graph, 0, 1) else None
+    return graph.constant(node, 1.0, "const") if _is_with_itself(node, graph) else None
 
 
 @rule(el.Equal, el.LessEqual)
 def equal_itself(node: Node, graph: Rewriting) -> Ref | None:
     """x == x and x <= x → true, of integers; of floats they are tests for NaN, and stay"""
     is_whole = not is_float(graph.type(node.args[0]).dtype)
-    return _constant(node, graph, True) if is_whole and _same(node, graph, 0, 1) else None
+    return (
+        graph.constant(node, True, "const") if is_whole and _is_with_itself(node, graph) else None
+    )
 
 
 @rule(el.NotEqual, el.Less)
 def unequal_itself(node: Node, graph: Rewriting) -> Ref | None:
     """x < x → false, and of integers x != x"""
     known = isinstance(node.op, el.Less) or not is_float(graph.type(node.args[0]).dtype)
-    return _constant(node, graph, False) if known and _same(node, graph, 0, 1) else None
+    return graph.constant(node, False, "const") if known and _is_with_itself(node, graph) else None
 
 
 @rule(el.Maximum, el.Minimum, el.And, el.Or)
 def of_itself(node: Node, graph: Rewriting) -> Ref | None:
     """max(x, x) → x"""
-    return operand(node, graph, 0) if _same(node, graph, 0, 1) else None
+    return operand(node, graph, 0) if _is_with_itself(node, graph) else None
 
 
 @rule(el.Where)

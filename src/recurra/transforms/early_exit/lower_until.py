@@ -40,7 +40,7 @@ from recurra.transforms.early_exit.ragged_axes import (
 from recurra.transforms.early_exit.ragged_data_movement import RowMoves
 from recurra.transforms.early_exit.row_lengths import Ending, RowEnds, choice
 from recurra.transforms.early_exit.row_ranges import read_whole_rows
-from recurra.transforms.padding.state import shape_of
+from recurra.transforms.rewriter.rewriting import shape_of
 
 
 def end_rows(graph: Graph, bound: str, ending: Ending, keep: Sequence[str] = ()) -> Graph:

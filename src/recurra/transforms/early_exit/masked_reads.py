@@ -23,8 +23,8 @@ from recurra.polyhedral import isl
 from recurra.transforms.early_exit.ragged_axes import COUNTED, Along, Axes
 from recurra.transforms.early_exit.row_lengths import RowEnds, choice, terms
 from recurra.transforms.early_exit.zero_masks import NOTHING, Zeros
-from recurra.transforms.padding.state import shape_of, unused_name
-from recurra.transforms.rewriter.rewriting import Rewriting
+from recurra.transforms.padding.state import unused_name
+from recurra.transforms.rewriter.rewriting import Rewriting, shape_of
 
 
 @dataclass(frozen=True)

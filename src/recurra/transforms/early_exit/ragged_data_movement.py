@@ -20,7 +20,7 @@ from recurra.ops.reduction import Sum
 from recurra.ops.source import Const
 from recurra.transforms.early_exit.masked_reads import MaskedOperand, Reads
 from recurra.transforms.early_exit.ragged_axes import COUNTED, Along
-from recurra.transforms.padding.state import shape_of
+from recurra.transforms.rewriter.rewriting import shape_of
 
 Moved = tuple[Op, list[Ref]]
 

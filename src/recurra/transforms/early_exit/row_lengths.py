@@ -45,8 +45,7 @@ from recurra.ops.reduction import Sum
 from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
 from recurra.transforms.early_exit.ragged_axes import Axes
-from recurra.transforms.padding.state import shape_of
-from recurra.transforms.rewriter.rewriting import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting, shape_of
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,10 @@ from recurra.transforms.padding.state import (
     PaddedOperand,
     Padding,
     join,
-    shape_of,
     unused_name,
 )
 from recurra.transforms.padding.widen import widened
-from recurra.transforms.rewriter.rewriting import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting, shape_of
 
 
 def pad(graph: Graph, sizes: Mapping[str, int]) -> Graph:

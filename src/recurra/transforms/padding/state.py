@@ -22,12 +22,12 @@ from recurra.errors import ShapeError
 from recurra.ir.expr import Expr, Sym, compare, evaluate, maximum, minimum, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Op, join_labels
-from recurra.ir.types import Domain, Range, Type
+from recurra.ir.types import Domain, Range
 from recurra.ops.elementwise import Where
 from recurra.ops.movement import Cut, Pad
 from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
-from recurra.transforms.rewriter.rewriting import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting, shape_of
 
 
 class Unknown(Enum):
@@ -310,10 +310,6 @@ def unused_name(graph: Graph) -> str:
     while name in graph.symbols:
         name += "_"
     return name
-
-
-def shape_of(type_: Any) -> tuple[Expr | int, ...]:
-    return type_.shape if isinstance(type_, Type) else ()
 
 
 def _renames(ref: Ref, domain: Domain) -> bool:

@@ -1,4 +1,4 @@
-"""Reductions over growing ranges become recurrences, and back where only the end is read.
+"""Turn reductions over growing ranges into recurrences.
 
    g[t<T] = discounted_sum(r[t:T], gamma=γ)
 →  g = r + γ·n;  n = merge(0, g[t+1], when=(t == T-1, t < T-1))
@@ -12,8 +12,8 @@
    e[t<T] = square(x[0:t+1])
 →  s[0:t+1];  s[t<T] = square(x)                         (in `.._elementwise`)
 
-Its gradient, what later steps took of each point, is such a state that runs back (`.._adjoint`).
-Windows of a fixed length are taken from blocks (`windows`).
+Gradients, which sum what later steps read of each point, are states that run backward
+(`.._adjoint`). Windows of a fixed length are built from blocks (`windows`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def lift(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """Quadratic work becomes linear; no subtraction is introduced, so nothing cancels."""
+    """Make quadratic work linear, without a subtraction, so that nothing cancels."""
     rules = (lift_elementwise(graph), lift_adjoint, lift_reduction, lift_contraction)
     return apply(graph, rules, sizes)
 

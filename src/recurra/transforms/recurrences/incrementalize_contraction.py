@@ -1,4 +1,4 @@
-"""Products with a growing range become a state of constant size.
+"""Turn products with a growing range into a state of constant size.
 
    w[t<T] = einsum(q, k[0:t+1], labels='d,nd->n')
    y[t<T] = einsum(w, v[0:t+1], labels='n,ne->e')
@@ -29,7 +29,7 @@ Factor = tuple[str, Ref]  # an operand with its labels
 
 @dataclass(frozen=True)
 class Split:
-    """Factors that grow along one label with a dim, as they are at its last point, and the rest."""
+    """The factors that grow along a label as a dim does, at its last point, and the others."""
 
     way: ScanDirection
     points: tuple[Factor, ...]
@@ -55,7 +55,7 @@ def lift_contraction(node: Node, graph: Rewriting) -> Node | None:
 
 
 def total(node: Node, terms: Sequence[Sequence[Factor]], out: str, graph: Rewriting) -> Node:
-    """The equation as a sum of products of factors."""
+    """Return the equation as a sum of products of factors."""
     ops = [Einsum(labels=f"{','.join(x for x, _ in t)}->{out}") for t in terms]
     reads = [tuple(a for _, a in t) for t in terms]
     if len(terms) == 1:
@@ -68,8 +68,8 @@ def total(node: Node, terms: Sequence[Sequence[Factor]], out: str, graph: Rewrit
 
 
 def products(factors: list[Factor], label: str, graph: Rewriting) -> list[list[Factor]]:
-    """(a + b)·d as a·d + b·d, where the sum has `label`."""
-    factors = joined(factors, label, graph)
+    """Expand (a + b)·d to a·d + b·d, if the sum has `label`."""
+    factors = _flattened(factors, label, graph)
     for k, (labels, a) in enumerate(factors):
         both = graph.producer(a, Add) if label in labels else None
         if both is None:
@@ -82,8 +82,8 @@ def products(factors: list[Factor], label: str, graph: Rewriting) -> list[list[F
     return [factors]
 
 
-def joined(factors: list[Factor], label: str, graph: Rewriting) -> list[Factor]:
-    """The factors, where one that has `label` is a contraction: its factors."""
+def _flattened(factors: list[Factor], label: str, graph: Rewriting) -> list[Factor]:
+    """The factors, with contractions that have `label` replaced by theirs."""
     out: list[Factor] = []
     used = "".join(labels for labels, _ in factors)
     for labels, a in factors:
@@ -102,7 +102,7 @@ def joined(factors: list[Factor], label: str, graph: Rewriting) -> list[Factor]:
 
 
 def _split(node: Node, graph: Rewriting, factors: list[Factor], label: str) -> Split | None:
-    """If every factor with `label` grows along it with the same dim."""
+    """The factors by whether they have `label`; None unless those grow along it with one dim."""
     ways = set[ScanDirection]()
     points: list[Factor] = []
     for labels, a in factors:
@@ -119,13 +119,13 @@ def _split(node: Node, graph: Rewriting, factors: list[Factor], label: str) -> S
 
 
 def _state_labels(split: Split, out: str) -> str:
-    """The labels of the state: what the growing factors share with the rest and the result."""
-    wanted = set(out).union(*(labels for labels, _ in split.rest))
-    return "".join(dict.fromkeys(x for s, _ in split.points for x in s if x in wanted))
+    """The labels of the state: those that growing factors share with the rest and the result."""
+    shared = set(out).union(*(labels for labels, _ in split.rest))
+    return "".join(dict.fromkeys(x for s, _ in split.points for x in s if x in shared))
 
 
 def _pays(split: Split, out: str, graph: Rewriting) -> bool:
-    """Is the state smaller than the rows that would be read, and of one size?"""
+    """Tell whether the state has a known size, and is smaller than the rows that it replaces."""
     sizes: dict[str, int] = {}
     for labels, a in split.points:
         if any(symbols(x) - set(graph.sizes) for x in graph.type(a).shape):
@@ -137,14 +137,14 @@ def _pays(split: Split, out: str, graph: Rewriting) -> bool:
 
 
 def _state(node: Node, graph: Rewriting, split: Split, out: str) -> Factor:
-    """s[t] = the product at t + s[t-1]"""
-    kept = _state_labels(split, out)
+    """Emit s[t] = the product at t + s[t-1]."""
+    axes = _state_labels(split, out)
     (labels, point), *others = split.points
-    if others or labels != kept:
+    if others or labels != axes:
         ins = ",".join(s for s, _ in split.points)
-        op = Einsum(labels=f"{ins}->{kept}")
+        op = Einsum(labels=f"{ins}->{axes}")
         point = graph.emit(op, [a for _, a in split.points], node.domain, "product")
     used = set().union(*(index_symbols(e) for e in point.index))
     domain = Domain(tuple(r for r in node.domain if r.dim in used))
     like = Node("state", Add(), (point,), domain, graph.type(point), node.loc)
-    return kept, scan(like, graph.fresh("state"), graph, Monoid("add", 0.0), point, split.way)
+    return axes, scan(like, graph.fresh("state"), graph, Monoid("add", 0.0), point, split.way)

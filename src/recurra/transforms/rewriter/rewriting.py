@@ -9,9 +9,10 @@ from typing import Any
 
 from recurra.errors import Loc
 from recurra.ir.dims import Dim
+from recurra.ir.expr import Expr
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_at, index_symbols
 from recurra.ir.op import Elementwise, Op
-from recurra.ir.types import Domain, is_shift
+from recurra.ir.types import Domain, Type, is_shift
 from recurra.ops.source import Const
 
 
@@ -217,6 +218,11 @@ def is_const(graph: Rewriting, ref: Ref, value: float | None = None) -> float | 
     if op.name != "const" or (value is not None and op.value != value):
         return None
     return op.value
+
+
+def shape_of(type_: Any) -> tuple[Expr | int, ...]:
+    """Return the shape of a tensor, and () for other types."""
+    return type_.shape if isinstance(type_, Type) else ()
 
 
 def mentioned_symbols(node: Node) -> set[str]:

@@ -17,7 +17,7 @@ from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Elementwise, Op, Reduction
 from recurra.ops.movement import Concat, Cut
 from recurra.ops.softmax import Softmax
-from recurra.transforms.recurrences.split_softmax import taken_apart
+from recurra.transforms.recurrences.split_softmax import split_softmax
 from recurra.transforms.rewriter.pattern_rewriter import apply, rule
 from recurra.transforms.rewriter.rewriting import Rewriting
 
@@ -36,7 +36,7 @@ def unjoined(graph: Graph, dim: str, sizes: Mapping[str, int]) -> Graph:
         for n in graph.nodes.values()
         if isinstance(n.op, Softmax) and dim in symbols_of(n, n.op.axis)
     }
-    rules = (taken_apart(apart), each_reduced, each_computed, cut_from)
+    rules = (split_softmax(apart), each_reduced, each_computed, cut_from)
     return apply(graph, rules, sizes)
 
 

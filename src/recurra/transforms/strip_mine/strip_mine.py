@@ -31,7 +31,7 @@ from recurra.polyhedral.extent import longest
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.growing_ranges import GrowingAxes, any_grows, grows
 from recurra.transforms.recurrences.online_softmax import online
-from recurra.transforms.recurrences.split_softmax import divided_last, taken_apart
+from recurra.transforms.recurrences.split_softmax import divide_last, split_softmax
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.pattern_rewriter import apply
 from recurra.transforms.rewriter.rewriting import Rewriting
@@ -138,7 +138,7 @@ def _apart(graph: Graph, along: GrowingAxes) -> Graph:
         for n in graph.nodes.values()
         if isinstance(n.op, Softmax) and along.operand(n.args[0])[n.op.axis] is not None
     }
-    return apply(graph, (taken_apart(wanted),), along.sizes) if wanted else graph
+    return apply(graph, (split_softmax(wanted),), along.sizes) if wanted else graph
 
 
 def _divided_last(graph: Graph, along: GrowingAxes) -> Graph:
@@ -150,7 +150,7 @@ def _divided_last(graph: Graph, along: GrowingAxes) -> Graph:
                 zip(s, along.operand(a), strict=True) for s, a in zip(ins, n.args, strict=True)
             ]
             labels[n.name] = {c for p in pairs for c, x in p if x is not None and c not in out}
-    return apply(graph, (divided_last(labels),), along.sizes)
+    return apply(graph, (divide_last(labels),), along.sizes)
 
 
 def strips(along: GrowingAxes) -> list[Strip]:
