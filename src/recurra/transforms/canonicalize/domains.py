@@ -1,4 +1,4 @@
-"""Laws of domains: dims that nothing mentions vanish, and those that are read at one point."""
+"""Laws of domains: drop dims that nothing mentions, and those of which one point is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from recurra.cost.thresholds import MAX_GUARD_DEPTH
 from recurra.ir.expr import FALSE, TRUE, Expr, Sym, evaluate, pinned, symbols
 from recurra.ir.graph import Index, Node, Ref, Slice, merge_condition
-from recurra.ir.op import Op
+from recurra.ir.op import LETTERS, Op
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Item, Merge
 from recurra.ops.elementwise import Going, Where
@@ -19,14 +19,14 @@ from recurra.polyhedral.boxes import around, decided
 from recurra.polyhedral.dependence import holds_where_read
 from recurra.polyhedral.extent import varies
 from recurra.transforms.rewriter.pattern_rewriter import rule
-from recurra.transforms.rewriter.rewriting import Rewriting, compose, mentioned_symbols
+from recurra.transforms.rewriter.rewriting import Rewriting, compose, mentioned_symbols, shape_of
 
 
 @rule(Op)
 def without_points(node: Node, graph: Rewriting) -> Node | None:
     """x over a dim without points → 0, which reads nothing
 
-    Nobody sees its values, and where it read nothing else does, the demand of others ends earlier.
+    It has no values, and without its reads fewer points of others are demanded.
     """
     if not node.op.pure or isinstance(node.op, (Input, Const)) or isinstance(node.type, Tuple):
         return None
@@ -49,12 +49,10 @@ def reduce_domain(node: Node, graph: Rewriting) -> Ref | None:
     """x over dims that nothing in it mentions → x without them"""
     if not node.op.pure or not len(node.domain) or isinstance(node.op, Input):
         return None
-    used = mentioned_symbols(node)
-    if isinstance(node.type, Type):
-        used |= set().union(set(), *(symbols(s) for s in node.type.shape))
+    used = mentioned_symbols(node).union(*map(symbols, shape_of(node.type)))
     idle = set(node.domain.dims) - set(node.domain.of(used).dims)
     if not idle or node.name in graph.outputs or graph.on_cycle(node.name):
-        return None  # on a cycle a dim may be what gives the equation its place
+        return None  # on a cycle a dim may give the equation its order
     domain = node.domain.without(*idle)
     small = Node(graph.fresh(node.name), node.op, node.args, domain, node.type, node.loc)
     graph.put(small)
@@ -69,78 +67,51 @@ def copies_read(node: Node, graph: Rewriting) -> Node | None:
     for k, a in enumerate(node.args):
         x = graph[a.name]
         if a.slices and isinstance(x.type, Type) and x.op.pure and not isinstance(x.op, Input):
-            new = _copies(node, a, x, graph)
+            new = _expanded(node, a, x, graph)
             if new is not None:
-                return replace(
-                    node, op=_whole(node.op), args=(*node.args[:k], new, *node.args[k + 1 :])
-                )
+                op = node.op
+                if isinstance(op, Fold):  # there is no range to stream any more
+                    op = REDUCTION[op.monoid_of](axes=tuple(range(op.rank)))
+                return replace(node.with_operand(k, new), op=op)
     return None
 
 
-def _copies(node: Node, ref: Ref, source: Node, graph: Rewriting) -> Ref | None:
+def _expanded(node: Node, ref: Ref, source: Node, graph: Rewriting) -> Ref | None:
     """The read `ref` of `source` as copies along its leading axes, all of them or none."""
-    _, cut = ref.parts(source.domain)
-    idle = cut.keys() - mentioned_symbols(source) - source.type.mentions()
+    _, slices = ref.parts(source.domain)
+    idle = slices.keys() - mentioned_symbols(source) - source.type.mentions()
     padded = any(s.pad is not None for s in ref.slices)
-    if padded or cut.keys() - idle or graph.on_cycle(source.name):
+    if padded or slices.keys() - idle or graph.on_cycle(source.name):
         return None
-    kept = tuple(r for r in source.domain if r.dim not in idle)
     index = tuple(e for r, e in zip(source.domain, ref.index, strict=True) if r.dim not in idle)
-    small = graph.emit(
-        source.op, source.args, replace(source.domain, ranges=kept), source.name, whole=True
-    )
-    axes = "abcdefghijklmnop"
-    lead, rest = axes[: len(cut)], axes[len(cut) : len(cut) + source.tensor.rank]
-    sizes = tuple(s.count for s in ref.slices)
-    read = Ref(small.name, index)
-    return graph.emit(
-        Expand(labels=f"{rest}->{lead}{rest}", sizes=sizes), (read,), node.domain, "copies"
-    )
-
-
-def _whole(op: Op) -> Op:
-    """The same of an axis: what is no range cannot be streamed."""
-    if isinstance(op, Fold):
-        return REDUCTION[op.monoid_of](axes=tuple(range(op.rank)))
-    return op
+    domain = replace(source.domain, ranges=tuple(r for r in source.domain if r.dim not in idle))
+    small = graph.emit(source.op, source.args, domain, source.name, whole=True)
+    axes = LETTERS[: len(slices) + source.tensor.rank]
+    op = Expand(labels=f"{axes[len(slices) :]}->{axes}", sizes=tuple(s.count for s in ref.slices))
+    return graph.emit(op, (Ref(small.name, index),), node.domain, "copies")
 
 
 @rule(Op)
 def at_one_point(node: Node, graph: Rewriting) -> Node | Ref | None:
     """x over t, read nowhere but at t = T-1 → x at T-1, without t"""
-    if (
-        not node.op.pure
-        or isinstance(node.op, Input)
-        or node.name in graph.outputs
-        or not len(node.domain)
-    ):
+    fixed = isinstance(node.op, Input) or node.name in graph.outputs
+    if not node.op.pure or fixed or not len(node.domain):
         return None
     if isinstance(node.op, Item) and not graph[node.args[0].name].op.pure:
         return None  # the results of a call are taken where it is made: no store has all of them
     for r in node.domain:
         at = _only_point(node, r.dim, graph)
-        if (
-            at is None
-            or any(r.dim in x.mentions() for x in node.domain)
-            or not _is_point(node, {r.dim: at}, graph)
-            or graph.on_cycle(node.name, node.domain.without(r.dim).dims)
-        ):
+        if at is None or any(r.dim in x.mentions() for x in node.domain):
+            continue
+        by, others = {r.dim: at}, node.domain.without(r.dim)
+        if not _is_point(node, by, graph) or graph.on_cycle(node.name, others.dims):
             continue
         own = [e == r.sym for _, _, e in _indices(node, r.dim, graph)]
         if all(own) or (any(own) and r.is_point):
-            continue  # it stays in the loop of who reads its own point; see `where_read`
-        by = {r.dim: at}
-        small = Node(
-            graph.fresh(node.name),
-            node.op.at(by),
-            tuple(a.at(by) for a in node.args),
-            node.domain.without(r.dim),
-            node.type.at(by),
-            node.loc,
-            node.locs,
-        )
-        graph.put(small)
-        return graph.read(small.name)
+            continue  # it stays in the loop of a reader of its own point; see `where_read`
+        name, op, args = graph.fresh(node.name), node.op.at(by), tuple(a.at(by) for a in node.args)
+        graph.put(Node(name, op, args, others, node.type.at(by), node.loc, node.locs))
+        return graph.read(name)
     return None
 
 
@@ -148,8 +119,8 @@ def at_one_point(node: Node, graph: Rewriting) -> Node | Ref | None:
 def where_read(node: Node, graph: Rewriting) -> Node | None:
     """x over t, read nowhere but at lo <= t < hi → x over these, if that decides a branch
 
-    The same if at most half of the points are left. A loop in which one equation has fewer points
-    than the others is cut in two, which costs more than a few points of it.
+    Or if at most half of the points are left. A loop in which one equation has fewer points than
+    the others is cut in two, which costs more than a few points.
     """
     if not node.op.pure or isinstance(node.op, Input) or node.name in graph.outputs:
         return None
@@ -163,7 +134,7 @@ def where_read(node: Node, graph: Rewriting) -> Node | None:
 
 
 def _pays(node: Node, extent: Range, new: Range, graph: Rewriting) -> bool:
-    """Is at most half left, or does what it reads take one branch at all points that are left?"""
+    """Tell whether at most half of the points are left, or a merge that it reads is decided."""
     if 2 * new.size(graph.sizes) <= extent.size(graph.sizes):
         return True
     todo, seen = [node], {node.name}
@@ -183,34 +154,25 @@ def _pays(node: Node, extent: Range, new: Range, graph: Rewriting) -> bool:
 
 
 def _range_read(node: Node, extent: Range, graph: Rewriting) -> Range:
-    """The part of a range between the first and the last point that is read, each at its own."""
-    ends: list[Range] = []
-    for reader, k, e in _indices(node, extent.dim, graph):
-        if (
-            e != extent.sym
-            or extent.dim not in reader.domain
-            or varies(reader.domain[extent.dim], graph.sizes)
-        ):
+    """The range from the first to the last point that is read, if all readers read their own."""
+    dim, sizes, ends = extent.dim, graph.sizes, list[Range]()
+    for reader, k, e in _indices(node, dim, graph):
+        if e != extent.sym or dim not in reader.domain or varies(reader.domain[dim], sizes):
             return extent
         when = merge_condition(reader, k) or TRUE
-        if when == TRUE and reader.domain[extent.dim] == extent:
+        if when == TRUE and reader.domain[dim] == extent:
             return extent
-        asks = reader.domain.of(symbols(when) | {extent.dim})
-        found = around(asks, when, graph.sizes)[extent.dim]
-        if found == extent or varies(found, graph.sizes):
+        found = around(reader.domain.of(symbols(when) | {dim}), when, sizes)[dim]
+        if found == extent or varies(found, sizes):
             return extent
-        ends += [found] if found.size(graph.sizes) > 0 else []
-    if (
-        not ends
-        or varies(extent, graph.sizes)
-        or any(extent.dim in x.mentions() for x in node.domain)
-    ):
+        ends += [found] if found.size(sizes) > 0 else []
+    if not ends or varies(extent, sizes) or any(dim in x.mentions() for x in node.domain):
         return extent
-    lo = min((x.lo for x in ends), key=lambda e: evaluate(e, graph.sizes))
-    hi = max((x.hi for x in ends), key=lambda e: evaluate(e, graph.sizes))
-    lo = extent.lo if evaluate(lo, graph.sizes) <= evaluate(extent.lo, graph.sizes) else lo
-    hi = extent.hi if evaluate(hi, graph.sizes) >= evaluate(extent.hi, graph.sizes) else hi
-    return Range(extent.dim, hi, lo)
+    lo = min((x.lo for x in ends), key=lambda e: evaluate(e, sizes))
+    hi = max((x.hi for x in ends), key=lambda e: evaluate(e, sizes))
+    lo = extent.lo if evaluate(lo, sizes) <= evaluate(extent.lo, sizes) else lo
+    hi = extent.hi if evaluate(hi, sizes) >= evaluate(extent.hi, sizes) else hi
+    return Range(dim, hi, lo)
 
 
 def _only_point(node: Node, dim: str, graph: Rewriting) -> Expr | int | None:
@@ -240,7 +202,7 @@ def _indices(node: Node, dim: str, graph: Rewriting) -> Iterator[tuple[Node, int
 
 @rule(Op)
 def first_branch(node: Node, graph: Rewriting) -> Node | None:
-    """f(x[i,0]), which x[i,m+1] needs → f(first[i]), first the branches of x at m = 0"""
+    """f(x[i,0]), on which x[i,m+1] depends → f(first[i]), first the branches of x at m = 0"""
     for k, a in enumerate(node.args):
         x = graph[a.name]
         if not isinstance(x.op, Merge) or isinstance(x.type, Tuple) or _keeps(x, graph):
@@ -259,8 +221,7 @@ def first_branch(node: Node, graph: Rewriting) -> Node | None:
         here = replace(op, when=tuple(op.when[j] for j in kept))
         first = graph.emit(here, args, domain, f"{x.name}_first", whole=True)
         index = tuple(e for r, e in zip(x.domain, a.index, strict=True) if r.dim not in at)
-        read = Ref(first.name, index)
-        return node.with_operand(k, read)
+        return node.with_operand(k, Ref(first.name, index))
     return None
 
 
@@ -277,12 +238,12 @@ def known_branch(node: Node, graph: Rewriting) -> Node | None:
 
 
 def branch_read(node: Node, index: int, source: Node, graph: Rewriting) -> Ref | None:
-    """Read the one branch of `source` that covers all points of operand `index`, if any does.."""
+    """Return a read of the branch of `source` that covers all points of operand `index`, if any."""
     assert isinstance(source.op, Merge)
     a, read = node.args[index], merge_condition(node, index) or TRUE
     for branch, when in zip(source.args, source.op.when, strict=True):
         if branch.name == node.name or branch.index != graph[branch.name].domain.identity:
-            continue  # what x carries from step to step is read of x
+            continue  # a value that x carries from step to step is read from x
         if holds_where_read(when, a.index, source.domain, node.domain, read):
             return compose(a, source.domain, branch)
     return None
@@ -311,9 +272,9 @@ def sum_of_one_point(node: Node, graph: Rewriting) -> Ref | None:
 def _only_nonzero(
     graph: Rewriting, node: Node, dim: str, depth: int = MAX_GUARD_DEPTH
 ) -> Expr | int | None:
-    """The only point of a dim at which branches of an equation are not zero; None: it has others.
+    """The only point of a dim at which a merge is not zero; None if it is unknown.
 
-    Of one that is read along the dim it is as the source says.
+    A branch that is read along the dim is searched in turn.
     """
     if not isinstance(node.op, Merge) or not depth:
         return None
@@ -333,7 +294,7 @@ def _only_nonzero(
 
 @rule(Merge)
 def own_point(node: Node, graph: Rewriting) -> Node | None:
-    """merge(x[0], .., when=(t == 0, ..)) → merge(x[t], ..), where x waits for the merge"""
+    """merge(x[0], .., when=(t == 0, ..)) → merge(x[t], ..), where x depends on the merge"""
     args = list(node.args)
     for k, a in enumerate(node.args):
         x, when = graph[a.name], merge_condition(node, k)
@@ -347,9 +308,9 @@ def own_point(node: Node, graph: Rewriting) -> Node | None:
 
 
 def _keeps(node: Node, graph: Rewriting) -> bool:
-    """Tell whether branches keep a value once rows have ended, x[t] = where(.., x[t-1]).
+    """Tell whether branches hold a value once rows have ended, x[t] = where(.., x[t-1]).
 
-    The loop may stop before such a branch is ever taken: what was kept is then read of x.
+    The loop may stop before such a branch is ever taken: the value is then read from x.
     """
     branches = (graph[a.name] for a in node.args)
     return Going in graph.ops and any(
@@ -358,16 +319,13 @@ def _keeps(node: Node, graph: Rewriting) -> bool:
 
 
 def _is_point(node: Node, at: Mapping[str, Expr | int], graph: Rewriting) -> bool:
-    """Has an equation these points? A branch that is never taken may read any other."""
+    """Tell whether an equation has these points; a branch that is never taken may read others."""
     for dim, e in at.items():
         r = node.domain[dim]
         if (symbols(r.lo) | symbols(r.hi)) - set(graph.sizes):
             return False
-        if (
-            not evaluate(r.lo, graph.sizes)
-            <= evaluate(e, graph.sizes)
-            < evaluate(r.hi, graph.sizes)
-        ):
+        lo, point, hi = (evaluate(x, graph.sizes) for x in (r.lo, e, r.hi))
+        if not lo <= point < hi:
             return False
     return True
 

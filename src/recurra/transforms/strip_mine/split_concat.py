@@ -1,9 +1,9 @@
-"""A concatenation is read part by part, where its axis need not be one axis.
+"""Reduce the parts of a concatenation one by one, so that they need not be one axis.
 
     p = softmax(concat(a, b))                  m = maximum(max(a), max(b))
     y = sum(cut(p, 0, n)) + sum(cut(p, n, ..))  →  e = exp(a - m);  f = exp(b - m);  ..
 
-So ranges side by side, sinks and a window, are each reduced on their own.
+Ranges side by side, such as attention sinks and a window, can then be tiled on their own.
 """
 
 from __future__ import annotations
@@ -23,35 +23,23 @@ from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def unjoined(graph: Graph, dim: str, sizes: Mapping[str, int]) -> Graph:
-    """The graph where what varies with `dim` is no concatenation of ranges, if it need not be."""
-    joins = {
-        n.name
-        for n in graph.nodes.values()
-        if isinstance(n.op, Concat) and dim in n.domain and _varies(n, dim)
-    }
-    if not joins:
+    """Return the graph without concatenations of ranges that vary with `dim`, where possible."""
+
+    def varies(node: Node, axis: int) -> bool:
+        return dim in symbols(node.tensor.shape[axis])
+
+    joins = (n for n in graph.nodes.values() if isinstance(n.op, Concat) and dim in n.domain)
+    if not any(varies(n, n.op.axis) for n in joins if isinstance(n.op, Concat)):
         return graph
-    apart = {
-        n.name
-        for n in graph.nodes.values()
-        if isinstance(n.op, Softmax) and dim in symbols_of(n, n.op.axis)
+    softmaxes = {
+        n.name for n in graph.nodes.values() if isinstance(n.op, Softmax) and varies(n, n.op.axis)
     }
-    rules = (split_softmax(apart), each_reduced, each_computed, cut_from)
+    rules = (split_softmax(softmaxes), reduce_each, compute_each, cut_from)
     return apply(graph, rules, sizes)
 
 
-def symbols_of(node: Node, axis: int) -> set[str]:
-    """The dims that an axis of an equation is as long as."""
-    shape = getattr(node.type, "shape", ())
-    return set(symbols(shape[axis]))
-
-
-def _varies(node: Node, dim: str) -> bool:
-    return isinstance(node.op, Concat) and dim in symbols_of(node, node.op.axis)
-
-
 @rule(Reduction)
-def each_reduced(node: Node, graph: Rewriting) -> Node | None:
+def reduce_each(node: Node, graph: Rewriting) -> Node | None:
     """fold (a ++ b) → fold a ∘ fold b"""
     assert isinstance(node.op, Reduction)
     join = graph.producer(node.args[0], Concat)
@@ -60,13 +48,13 @@ def each_reduced(node: Node, graph: Rewriting) -> Node | None:
     if len(join.args) == 1:
         return replace(node, args=join.args)
     *parts, last = (graph.emit(node.op, (a,), node.domain, node.op.name) for a in join.args)
-    op = Op.registry[node.op.monoid]
-    first = reduce(lambda x, y: graph.emit(op(), (x, y), node.domain, node.op.name), parts)
-    return replace(node, op=op(), args=(first, last))
+    op = Op.registry[node.op.monoid]()
+    first = reduce(lambda x, y: graph.emit(op, (x, y), node.domain, node.op.name), parts)
+    return replace(node, op=op, args=(first, last))
 
 
 @rule(Elementwise)
-def each_computed(node: Node, graph: Rewriting) -> Node | None:
+def compute_each(node: Node, graph: Rewriting) -> Node | None:
     """f(a ++ b, c) → f(a, c) ++ f(b, c), c without the axis"""
     assert isinstance(node.op, Elementwise)
     joins = [
@@ -81,7 +69,7 @@ def each_computed(node: Node, graph: Rewriting) -> Node | None:
     if letter not in out or any(letter in s for j, s in enumerate(ins) if j != k):
         return None
     parts = [
-        graph.emit(node.op, (*node.args[:k], part, *node.args[k + 1 :]), node.domain, node.name)
+        graph.emit(node.op, node.with_operand(k, part).args, node.domain, node.name)
         for part in join.args
     ]
     return replace(node, op=Concat(axis=out.index(letter)), args=tuple(parts))
@@ -97,10 +85,7 @@ def cut_from(node: Node, graph: Rewriting) -> Ref | None:
     start = 0
     for part in join.args:
         size = graph.type(part).shape[node.op.axis]
-        if (
-            lin([(start, 1), (node.op.start, -1)]) == 0
-            and lin([(size, 1), (node.op.size, -1)]) == 0
-        ):
+        if lin([(start, 1), (node.op.start, -1)]) == 0 == lin([(size, 1), (node.op.size, -1)]):
             return part
         start = lin([(start, 1), (size, 1)])
     return None
