@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
 from recurra.cost.thresholds import (
     MAX_BLOCK_LAYER_BYTES,
