@@ -22,7 +22,7 @@ from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Const, Value
 from recurra.ops.window import Overlap, Windows
-from recurra.transforms.early_exit.ragged_axes import ends_last, folded
+from recurra.transforms.early_exit.ragged_axes import neutral_fills, reads_only_earlier
 from recurra.transforms.padding import data_movement as moves
 from recurra.transforms.padding.fills import contracted, pointwise, reduced
 from recurra.transforms.padding.state import (
@@ -78,9 +78,9 @@ def _elementwise(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
 def _neutral(padding: Padding, operand: PaddedOperand) -> PaddedOperand:
     """The operand with the neutral element in the padding that the op would mix with values."""
     op = padding.n.op
-    if ends_last(op):  # the padding comes behind all that is read
+    if reads_only_earlier(op):  # the padding comes behind all that is read
         return operand
-    for _, axis, value in folded(op, padding.g.type(operand.ref).dtype):
+    for _, axis, value in neutral_fills(op, padding.g.type(operand.ref).dtype):
         operand = padding.masked(operand, axis, value)
     return operand
 
