@@ -442,7 +442,7 @@ class MaskedReads(RowLengths):
         return out if len(out) == len(found) else None
 
     def _expect_known_ends(self, along: Along) -> list[int]:
-        """`ends_known`, or a refusal."""
+        """The known ends of an axis; refuses others."""
         out = self.known_ends(along)
         if out is None:
             self.refuse(
