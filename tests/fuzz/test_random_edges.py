@@ -13,7 +13,7 @@ from everywhere import BACKENDS
 from fuzzing import each, seeded_at_length
 from random_edges import Edge, check, compare
 from recurra.storage.offload import Offload
-from recurra.transforms.vectorize import turn_inputs
+from recurra.transforms.vectorize import transpose_inputs
 
 OFFLOADED = {"offload": Offload("host", least=0, room=2)}
 
@@ -101,7 +101,7 @@ def test_many_random_programs_on_backends(seeds: range, backend: str) -> None:
 
 @pytest.fixture
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn_inputs, "MIN_VECTOR_ROWS", 2)
+    monkeypatch.setattr(transpose_inputs, "MIN_VECTOR_ROWS", 2)
 
 
 @pytest.mark.slow

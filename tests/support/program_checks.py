@@ -90,7 +90,7 @@ OF_STATIC_LENGTHS = (
     "tile",
     "running_totals",
     "distribute",
-    "keep_points",
+    "snapshot_points",
 )
 
 

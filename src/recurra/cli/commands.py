@@ -40,6 +40,9 @@ RENAMED_PASSES = {  # their old names, for one release
     "fetch": "host_gather",
     "granularity": "vectorize",
     "accumulate": "reductions_to_accumulators",
+    "narrow_choices": "guard_shared_operands",
+    "turn_inputs": "transpose_inputs",
+    "keep_points": "snapshot_points",
 }
 
 

@@ -43,14 +43,14 @@ from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.early_exit.poll_interval import POLL_INTERVAL
 from recurra.transforms.fuse_attention import FUSE_ATTENTION
 from recurra.transforms.fuse_casts import FUSE_CASTS
-from recurra.transforms.narrow_choices import NARROW_CHOICES
+from recurra.transforms.guard_shared_operands import GUARD_SHARED_OPERANDS
+from recurra.transforms.iteration_domains.forward_substitution import FORWARD_SUBSTITUTION
+from recurra.transforms.iteration_domains.peel_independent import PEEL_INDEPENDENT
+from recurra.transforms.iteration_domains.promote_domains import PROMOTE_DOMAINS
+from recurra.transforms.iteration_domains.snapshot_points import SNAPSHOT_POINTS
+from recurra.transforms.iteration_domains.split_live_ranges import SPLIT_LIVE_RANGES
+from recurra.transforms.iteration_domains.unroll_periodic import UNROLL_PERIODIC
 from recurra.transforms.padding.pad import PAD
-from recurra.transforms.peel.forward_substitution import FORWARD_SUBSTITUTION
-from recurra.transforms.peel.keep_points import KEEP_POINTS
-from recurra.transforms.peel.peel_independent import PEEL_INDEPENDENT
-from recurra.transforms.peel.promote_domains import PROMOTE_DOMAINS
-from recurra.transforms.peel.split_live_ranges import SPLIT_LIVE_RANGES
-from recurra.transforms.peel.unroll_periodic import UNROLL_PERIODIC
 from recurra.transforms.permutations.host_gather import HOST_GATHER
 from recurra.transforms.recurrences.incrementalize import INCREMENTALIZE
 from recurra.transforms.recurrences.predictive_commoning import PREDICTIVE_COMMONING
@@ -64,11 +64,11 @@ from recurra.transforms.strip_mine.tile import TILE, TILE_BATCH
 from recurra.transforms.vectorize.distribute import DISTRIBUTE, PRODUCTS_AHEAD
 from recurra.transforms.vectorize.plan import VECTORIZE
 from recurra.transforms.vectorize.running_totals import RUNNING_TOTALS
-from recurra.transforms.vectorize.turn_inputs import TURN_INPUTS
+from recurra.transforms.vectorize.transpose_inputs import TRANSPOSE_INPUTS
 
 PASSES: tuple[Pass, ...] = (
     CANONICALIZE,
-    NARROW_CHOICES,
+    GUARD_SHARED_OPERANDS,
     PREDICTIVE_COMMONING,
     UNROLL_PERIODIC,
     INCREMENTALIZE,
@@ -92,11 +92,11 @@ PASSES: tuple[Pass, ...] = (
     DISTRIBUTE,
     HOST_GATHER,
     VECTORIZE,
-    TURN_INPUTS,
+    TRANSPOSE_INPUTS,
     REDUCTIONS_TO_ACCUMULATORS,
     REMATERIALIZE,  # again, because folds let some statements move to another loop
     SHARED_BORDERS,
-    KEEP_POINTS,
+    SNAPSHOT_POINTS,
     FUSE_CASTS,
 )
 SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}

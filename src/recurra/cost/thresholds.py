@@ -6,7 +6,7 @@ beside them. "Measured" is on a core of a server with AVX-512; a guess has no me
 
 from __future__ import annotations
 
-# ---- tiles and blocks (transforms/strip_mine/tile.py, transforms/peel/peel_independent.py)
+# ---- tiles and blocks (transforms: strip_mine/tile.py, iteration_domains/peel_independent.py)
 
 ROWS_PER_TILE = 512
 """Rows of a small matrix product that fill one core; the measurement is not on record."""
@@ -72,7 +72,7 @@ XLA: 0.2 of rows of 3 to 9 elements, 1.1 of 64 (Xeon with AVX-512, jaxlib 0.10.2
 SCATTERED_ELEMENT_NS = 10.0
 """Nanoseconds to take an element of a row whose elements lie apart: measured."""
 
-# ---- inputs that loops read across (transforms/vectorize/turn_inputs.py)
+# ---- inputs that loops read across (transforms/vectorize/transpose_inputs.py)
 
 LINE_BYTES = 64
 """Bytes that a core fetches from memory at once; a run of so many is read as fast as a long one."""
@@ -115,7 +115,7 @@ MAX_STRIP_BYTES = 1 << 20
 MIN_STRIPPED_POINTS = 512
 """Points of a range; shorter ones, of less than two tiles, are read whole."""
 
-# ---- points that are given, computed at once (transforms/peel/)
+# ---- points that are given, computed at once (transforms/iteration_domains/)
 
 MIN_PEELED_POINTS = 16
 """Points that wait for nothing of their loop and are worth an axis: a guess, one vector of f32."""
@@ -134,7 +134,7 @@ MAX_CHUNK_POINTS = 256
 CHUNK_COST_POINTS = 16
 """Points that cost as much as a chunk of none; the measurement is not on record."""
 
-# ---- loops (transforms: peel, skew, vectorize/cut_branches.py)
+# ---- loops (transforms: peel, skew, vectorize/split_index_sets.py)
 
 MAX_ROUND_TURNS = 12
 """Turns of a round: a guess, between what is saved and that each turn is compiled."""

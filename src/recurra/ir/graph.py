@@ -110,6 +110,10 @@ class Ref(Frozen):
     def at(self, by: Mapping[str, Expr | int]) -> Ref:
         return Ref(self.name, tuple(index_at(e, by) for e in self.index))
 
+    def with_index(self, position: int, index: Index) -> Ref:
+        """The read with another index at one position."""
+        return Ref(self.name, (*self.index[:position], index, *self.index[position + 1 :]))
+
 
 @dataclass(frozen=True)
 class Node:
@@ -128,6 +132,16 @@ class Node:
     def lines(self) -> tuple[Loc | None, ...]:
         """The source location of each operand: that of its branch if known, else the node's."""
         return self.locs or (self.loc,) * len(self.args)
+
+    @property
+    def tensor(self) -> Type:
+        """The type of an equation whose value is one tensor."""
+        assert isinstance(self.type, Type), f"{self.name} is {self.type}"
+        return self.type
+
+    def with_operand(self, position: int, ref: Ref) -> Node:
+        """The equation with another operand at one position."""
+        return replace(self, args=(*self.args[:position], ref, *self.args[position + 1 :]))
 
     def read_type(self, ref: Ref) -> AnyType:
         """The type of the value that a reference to this equation yields."""

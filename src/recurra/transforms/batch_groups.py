@@ -23,7 +23,7 @@ from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut
 from recurra.transforms.compile_context import CompileContext, Pass
-from recurra.transforms.strip_mine.tile import made_over, untiled
+from recurra.transforms.strip_mine.tile import equations_over, untiled
 from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile
 
 HINT = "leave groups out"
@@ -83,7 +83,7 @@ def find(graph: Graph, sizes: Mapping[str, int], count: int, workers: int = 1) -
     total = r.size(sizes)
     if r.lo != 0 or total % count:
         raise _refusal(calls[0], f"{count} does not divide {r.hi} = {total}")
-    members = frozenset(made_over(graph, dim))
+    members = frozenset(equations_over(graph, dim))
     rows = total // count
     halves = split_dim(graph, dim, rows, sizes, Role.GROUPS)
     g = Groups(r, count, Tile(dim, rows, members, halves), _strings(graph, calls, dim))

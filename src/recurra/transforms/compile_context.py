@@ -1,4 +1,4 @@
-"""Passes, and the compile context, which they read and leave facts in.
+"""Passes, and the compile context that they read and in which they leave facts for later ones.
 
 INCREMENTALIZE = Pass("incrementalize", run)              run(graph, cx) -> Graph
 PEEL_INDEPENDENT = Pass("peel_independent", run, applies) applies(graph, cx) -> bool
@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from recurra.cost.target import PLAIN, Target
+from recurra.cost.thresholds import MEMORY_PRICE
 from recurra.cost.tuning import Tuning
 from recurra.ir.graph import Graph
 from recurra.ir.output_axes import Axes
@@ -23,9 +24,9 @@ Phases = Callable[[Graph, Mapping[str, int], frozenset[str]], Mapping[str, Phase
 
 @dataclass(frozen=True)
 class FreeDims:
-    """The dims that order nothing and become axes: of a `batch`, and `inside` of tiles.
+    """The dims that impose no order and become axes: `batch` dims, and those `inside` of tiles.
 
-    The axes go `last` or first; `why` is for people.
+    The axes go `last` or first; `why` is the reason, for remarks.
     """
 
     batch: tuple[str, ...]
@@ -40,7 +41,7 @@ class FreeDims:
 
 @dataclass(frozen=True)
 class Shard:
-    """`dim` is split over `workers`."""
+    """A split of `dim`, which has `bound` points, over `workers`."""
 
     dim: str
     bound: str
@@ -50,7 +51,7 @@ class Shard:
         return f"{self.dim}: split over {self.workers} workers"
 
     def sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Bounds as one worker has them."""
+        """Return the bounds of one worker."""
         return {**sizes, self.bound: sizes[self.bound] // self.workers, SHARDS: self.workers}
 
 
@@ -59,8 +60,8 @@ class CompileContext:
     """The purpose of one compilation, and what its passes have decided and why.
 
     `scheduled` gives the loops that the equations of a graph would run in, with some dims as axes.
-    `workers` share rows and `groups` of rows take turns, if there are several. `offloads` tells by
-    name and bytes whether the store of an equation may go to slow memory.
+    `workers` share the rows of a batch, and `groups` of rows are stepped in turn. `offloads` tells
+    by name and bytes whether the store of an equation may go to slow memory.
     """
 
     sizes: Mapping[str, int]
@@ -72,24 +73,29 @@ class CompileContext:
     offloads: Callable[[str, int], bool] | None = None
     fuel: Fuel = field(default_factory=Fuel)
     remarks: list[str] = field(default_factory=list[str])
-    # what passes leave to those after them
+    # facts that passes leave to later ones
     axes: Sequence[Axes] = ()
-    """Where the dims of every output are now."""
+    """For each output, the axes that its dims have become."""
     free: FreeDims | None = None
-    """The dims that become axes, once a pass has asked for them."""
+    """The dims that become axes; None until a pass asks for them."""
     shard: Shard | None = None
-    """How rows are split over workers."""
+    """The dim that is split over workers."""
     turns: tuple[str, ...] = ()
     """The dims that count groups of rows."""
     is_split: bool = False
-    """Given points have been taken out of a loop, which begins at a whole launch."""
+    """True once a loop has been peeled, so that it begins at a whole launch."""
+
+    @property
+    def memory_price(self) -> float:
+        """The price of a byte that stays in memory, as a multiple of its traffic."""
+        return MEMORY_PRICE if self.tuning.held is None else self.tuning.held
 
     def remark(self, *decisions: object) -> None:
-        """Notes decisions, and why they were made, for people: a line each."""
+        """Add a line of text for each decision: what was decided, and why."""
         self.remarks += map(str, decisions)
 
     def phases(self, graph: Graph, free: Iterable[str]) -> Mapping[str, Phase]:
-        """The loop in which every equation would run if the dims in `free` were axes."""
+        """Return the loops in which each equation would run if the dims in `free` were axes."""
         return self.scheduled(graph, self.sizes, frozenset(free))
 
 
@@ -102,7 +108,7 @@ def always(graph: Graph, cx: CompileContext) -> bool:
 class Pass:
     """A step from graph to graph, which keeps the answer of every program.
 
-    `applies` is cheap and changes nothing: where it is false, `run` would give the graph back.
+    `applies` is cheap and changes nothing; if it is false, `run` would return the graph unchanged.
     """
 
     name: str
@@ -116,6 +122,6 @@ class Pass:
 
     @property
     def condition(self) -> str:
-        """The condition under which it runs, in words; nothing if it always does."""
-        told = (inspect.getdoc(self.applies) or "").partition("\n")[0]
-        return "" if self.applies is always else told.removeprefix("Tell whether ").rstrip(".")
+        """The condition under which the pass runs, in words; "" if it always does."""
+        summary = (inspect.getdoc(self.applies) or "").partition("\n")[0]
+        return "" if self.applies is always else summary.removeprefix("Tell whether ").rstrip(".")

@@ -236,8 +236,7 @@ def priced(
     row = 0
     for a in found.args[1:3]:
         source = graph[a.name]
-        assert isinstance(source.type, Type)
-        row += source.type.nbytes(sizes) * _side_by_side(sizes, found, source)
+        row += source.tensor.nbytes(sizes) * _side_by_side(sizes, found, source)
     tile = STRIP_POINTS
     while tile > MIN_STRIP_POINTS and tile * row > 2 * MAX_STRIP_BYTES:
         tile //= 2

@@ -1,12 +1,12 @@
-"""fuse_casts: what a product reads in more bits than it has is widened by the product.
+"""fuse_casts: let a product read an operand in its own type, and widen it while it multiplies.
 
     w: bf16[V,D] = input()                          w: bf16[V,D] = input()
     wide: f32[V,D] = cast(w)                     →  y[t<T]: f32[V] = einsum(w, x, dtype='f32', ..)
     y[t<T]: f32[V] = einsum(wide, x, ..)
 
-A cast of what a loop does not change is made before the loop, and held in it: twice and more of the
-weights of a network in bf16. The product widens them part by part, so that no more bits than they
-have come from memory. What all of the casts hold is left to the caches where it fits.
+A cast of a value that a loop does not change would run before the loop and be held in it: twice the
+memory of a network's weights in bf16, or more. The product widens them part by part, so that only
+their own bits come from memory. If what all casts hold fits the caches, they stay.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from itertools import takewhile
 from math import prod
 
 from recurra.cost.model import compute_ns, keep_ns
-from recurra.cost.prices import PRICES, Prices
-from recurra.cost.thresholds import MAX_WIDENED_BYTES, MEMORY_PRICE
-from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.cost.thresholds import MAX_WIDENED_BYTES
+from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.types import Type
 from recurra.ops.contraction import Einsum, widens
 from recurra.ops.elementwise import Cast
@@ -27,90 +26,41 @@ from recurra.transforms.compile_context import CompileContext, Pass, Phase
 from recurra.transforms.rewriter.optimization_fuel import fuel
 
 
-def fuse_casts(
-    graph: Graph,
-    sizes: Mapping[str, int],
-    phases: Mapping[str, Phase],
-    held: float = MEMORY_PRICE,
-    prices: Prices = PRICES,
-) -> tuple[Graph, list[str]]:
-    """The graph without the casts that only products read, and what was decided."""
-    casts = [n for n in _casts(graph) if _pays(graph, n, sizes, held, prices)]
-    nbytes = sum(_held_bytes(graph, n, sizes, phases) for n in casts)
-    if nbytes <= MAX_WIDENED_BYTES:
-        return graph, []
-    fused = {n.name: n for n in casts if fuel().burn("cast → in the products of it", n.name)}
-    nodes = {
-        n.name: _reading(graph, n, fused) if isinstance(n.op, Einsum) else n
-        for n in graph.nodes.values()
-        if n.name not in fused
-    }
-    told = [f"{', '.join(fused)}: widened where products read them"] if fused else []
-    return replace(graph, nodes=nodes), told
-
-
 def _casts(graph: Graph) -> Iterator[Node]:
-    """The casts to a type of more bits that nothing but products of that type reads."""
+    """Yield the casts to a type of more bits that only products of that type read."""
     for n in graph.nodes.values():
         if not isinstance(n.op, Cast) or n.name in graph.outputs or n.op.labels:
             continue
-        assert isinstance(n.type, Type)
-        (a,) = n.args
-        given, readers = graph.read_type(a), graph.readers[n.name]
-        assert isinstance(given, Type)
-        fits = given.dtype != n.type.dtype and widens(given.dtype, n.type.dtype)
-        if fits and all(
-            isinstance(r.op, Einsum) and _one_read(graph, n, r.args[k]) for r, k in readers
-        ):
+        (a,), readers = n.args, graph.readers[n.name]
+        narrow, wide = graph.read_type(a), n.tensor.dtype
+        assert isinstance(narrow, Type)
+        if narrow.dtype == wide or not widens(narrow.dtype, wide):
+            continue
+        # a range of the cast must be one of the operand
+        same = graph.is_identity(a) and graph[a.name].domain.dims == n.domain.dims
+        if all(isinstance(r.op, Einsum) and (same or not r.args[k].slices) for r, k in readers):
             yield n
 
 
-def _one_read(graph: Graph, cast: Node, ref: Ref) -> bool:
-    """Is a read of a cast one of its operand: of a point, or of a range of the same points?"""
-    (of,) = cast.args
-    same = graph.is_identity(of) and graph[of.name].domain.dims == cast.domain.dims
-    return same or not ref.slices
-
-
-def _pays(graph: Graph, node: Node, sizes: Mapping[str, int], held: float, prices: Prices) -> bool:
-    """Is it cheaper to widen again, wherever it is read, than to keep what is wide?"""
-    return compute_ns(graph, node, sizes, prices) < keep_ns(node, sizes, held, prices)
-
-
-def _held_bytes(
-    graph: Graph, node: Node, sizes: Mapping[str, int], phases: Mapping[str, Phase]
-) -> int:
-    """The bytes of a cast at the points that are there when a product reads it.
+def _held_bytes(graph: Graph, node: Node, cx: CompileContext, phases: Mapping[str, Phase]) -> int:
+    """Count the bytes of a cast at all points that are stored when a product reads it.
 
     These are all points of the dims whose loops its readers are not in.
     """
-    mine = phases.get(node.name, (0,))[:-1]
-    shared = min(_common(mine, phases.get(r.name, (0,))[:-1]) for r, _ in graph.readers[node.name])
-    assert isinstance(node.type, Type)
-    return node.type.nbytes(sizes) * prod(r.size(sizes) for r in node.domain.ranges[shared:])
+
+    def shared(reader: Node) -> int:
+        loops = (phases.get(n.name, (0,))[:-1] for n in (node, reader))
+        return sum(1 for _ in takewhile(lambda x: x[0] == x[1], zip(*loops, strict=False)))
+
+    outer = min(shared(r) for r, _ in graph.readers[node.name])
+    points = prod(r.size(cx.sizes) for r in node.domain.ranges[outer:])
+    return node.tensor.nbytes(cx.sizes) * points
 
 
-def _common(first: Phase, second: Phase) -> int:
-    return sum(
-        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
-    )
-
-
-def _reading(graph: Graph, node: Node, fused: Mapping[str, Node]) -> Node:
-    """A product that reads what was cast."""
-    if not any(a.name in fused for a in node.args):
-        return node
-    assert isinstance(node.type, Type)
-    args = tuple(_operand(graph, fused[a.name], a) if a.name in fused else a for a in node.args)
-    return replace(node, op=replace(node.op, dtype=node.type.dtype), args=args)  # pyright: ignore
-
-
-def _operand(graph: Graph, cast: Node, ref: Ref) -> Ref:
-    (of,) = cast.args
-    if ref.slices:
-        return Ref(of.name, ref.index)
-    by = zip(cast.domain.dims, ref.index, strict=True)
-    return of.at({d: e for d, e in by if not isinstance(e, Slice)})
+def _narrow_operand(cast: Node, ref: Ref) -> Ref:
+    """The read of what was cast, in place of a read of the cast."""
+    (a,) = cast.args
+    return Ref(a.name, ref.index) if ref.slices else a.at(ref.parts(cast.domain)[0])
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
@@ -119,12 +69,26 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Widen what products read in more bits than it has where they read it, if that is much."""
-    held = MEMORY_PRICE if cx.tuning.held is None else cx.tuning.held
-    phases = cx.phases(graph, ())
-    new, decided = fuse_casts(graph, cx.sizes, phases, held, cx.target.prices)
-    cx.remark(*decided)
-    return new
+    """Widen operands of products in the products, if the casts would hold much memory."""
+    prices, phases = cx.target.prices, cx.phases(graph, ())
+    casts = [
+        n
+        for n in _casts(graph)
+        if compute_ns(graph, n, cx.sizes, prices) < keep_ns(n, cx.sizes, cx.memory_price, prices)
+    ]
+    if sum(_held_bytes(graph, n, cx, phases) for n in casts) <= MAX_WIDENED_BYTES:
+        return graph
+    fused = {n.name: n for n in casts if fuel().burn("cast → in the products of it", n.name)}
+    nodes: dict[str, Node] = {}
+    for n in graph.nodes.values():
+        if isinstance(n.op, Einsum) and any(a.name in fused for a in n.args):
+            args = (_narrow_operand(fused[a.name], a) if a.name in fused else a for a in n.args)
+            n = replace(n, op=replace(n.op, dtype=n.tensor.dtype), args=tuple(args))
+        if n.name not in fused:
+            nodes[n.name] = n
+    if fused:
+        cx.remark(f"{', '.join(fused)}: widened where products read them")
+    return replace(graph, nodes=nodes)
 
 
 FUSE_CASTS = Pass("fuse_casts", run, applies)

@@ -27,7 +27,7 @@ from recurra.ops.movement import Transpose
 from recurra.polyhedral import isl
 from recurra.polyhedral.extent import at_sizes
 from recurra.transforms.early_exit.ragged_axes import Along, result_axes
-from recurra.transforms.padding.state import shape_of
+from recurra.transforms.rewriter.rewriting import shape_of
 from recurra.transforms.vectorize.plan import loops
 
 

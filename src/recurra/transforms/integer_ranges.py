@@ -1,4 +1,4 @@
-"""Between which numbers the elements of an integer tensor lie, for any bounds and data.
+"""Find the range of the elements of an integer tensor, for any bounds and data.
 
 argmax(x: f32[8])               →   0..7
 min(where(c, a, 3)), a in 0..2  →   0..3
@@ -30,27 +30,27 @@ ANY: Extremes = (-inf, inf)
 POSITIONS = (ArgMax, ArgSort, TopK, Permutation)
 
 
-def extremes(rewriting: Rewriting, read: Ref, depth: int = MAX_POSITION_DEPTH) -> Extremes:
-    """The least and the greatest number that an element may be; infinite where unknown."""
-    n = rewriting[read.name]
+def extremes(graph: Rewriting, read: Ref, depth: int = MAX_POSITION_DEPTH) -> Extremes:
+    """Return the least and the greatest value of an element; infinite where unknown."""
+    n = graph[read.name]
     if not isinstance(n.type, Type) or not depth or is_float(n.type.dtype):
         return ANY
     if n.type.dtype == "bool" or isinstance(n.op, OneHot):
         return (0, 1)
     if isinstance(n.op, POSITIONS):
-        return _positions(rewriting, n)
+        return _positions(graph, n)
     if isinstance(n.op, (Const, Data, Value)):
         return _of_numbers(n)
-    return _of_operands(n, lambda k: extremes(rewriting, n.args[k], depth - 1))
+    return _of_operands(n, lambda k: extremes(graph, n.args[k], depth - 1))
 
 
-def _positions(rewriting: Rewriting, node: Node) -> Extremes:
-    """Positions among so many elements."""
+def _positions(graph: Rewriting, node: Node) -> Extremes:
+    """The extremes of positions along axes."""
     match node.op:
         case ArgMax(axes=axes):
-            sizes = [rewriting.type(node.args[0]).shape[k] for k in axes]
+            sizes = [graph.type(node.args[0]).shape[k] for k in axes]
         case ArgSort(axis=axis) | TopK(axis=axis):
-            sizes = [rewriting.type(node.args[0]).shape[axis]]
+            sizes = [graph.type(node.args[0]).shape[axis]]
         case Permutation(size=size):
             sizes = [size]
         case _:
@@ -60,7 +60,7 @@ def _positions(rewriting: Rewriting, node: Node) -> Extremes:
 
 
 def _of_numbers(node: Node) -> Extremes:
-    """The extremes of numbers that are written out, or of an index of dims with known ends."""
+    """The extremes of constants, and of an expression of dims with known ends."""
     match node.op:
         case Const(value=x):
             return (int(x), int(x))
@@ -81,6 +81,7 @@ def _of_numbers(node: Node) -> Extremes:
 
 
 def _of_operands(node: Node, of: Callable[[int], Extremes]) -> Extremes:
+    """The extremes of a result, from those `of` each operand."""
     match node.op:
         case el.Where():
             return _union(of(1), of(2))
@@ -89,8 +90,9 @@ def _of_operands(node: Node, of: Callable[[int], Extremes]) -> Extremes:
             return pick(a[0], b[0]), pick(a[1], b[1])
         case Concat():
             return _union(*map(of, range(len(node.args))))
-        case el.Cast(to=to):
-            return _cast(of(0), to)
+        case el.Cast(to=to):  # an integer that does not fit wraps around, a float may be any
+            (lo, hi), info = of(0), np.iinfo(NUMPY_NAME[to])
+            return (lo, hi) if info.min <= lo and hi <= info.max else ANY
         case Pick(zero=False) | Take() | Max() | Min():
             return of(0)
         case Cut() | Expand() | Flip() | Reshape() | Transpose():
@@ -101,9 +103,3 @@ def _of_operands(node: Node, of: Callable[[int], Extremes]) -> Extremes:
 
 def _union(*parts: Extremes) -> Extremes:
     return min(lo for lo, _ in parts), max(hi for _, hi in parts)
-
-
-def _cast(extremes: Extremes, dtype: str) -> Extremes:
-    """The extremes after a cast: an integer that does not fit wraps around, a float may be any."""
-    info = np.iinfo(NUMPY_NAME[dtype])
-    return extremes if info.min <= extremes[0] and extremes[1] <= info.max else ANY

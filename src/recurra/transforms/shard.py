@@ -20,7 +20,7 @@ from recurra.ir.expr import Sym, mul, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, full_length, index_symbols
 from recurra.ir.op import Elementwise, Symbolic
 from recurra.ir.order import topological
-from recurra.ir.types import Range, Tuple, Type
+from recurra.ir.types import Range, Tuple
 from recurra.ops.collective import SHARD, SHARDS, AllReduce
 from recurra.ops.control import Call, Item, Merge
 from recurra.ops.indexing import Pick
@@ -28,7 +28,7 @@ from recurra.ops.movement import Expand
 from recurra.ops.reduction import Reduction
 from recurra.ops.source import Const
 from recurra.transforms.compile_context import CompileContext, Pass, Shard
-from recurra.transforms.padding.state import shape_of
+from recurra.transforms.rewriter.rewriting import shape_of
 from recurra.transforms.vectorize.plan import batch_dims, loops
 
 APART = (
@@ -227,7 +227,6 @@ def shard(graph: Graph, shard: Shard) -> Graph:
         if isinstance(n.op, Reduction) and arrays.joined(n):
             own = replace(n, name=graph.fresh(f"{n.name}_own", nodes))
             assert n.op.monoid is not None
-            assert isinstance(n.type, Type)
             nodes[own.name] = own
             op = AllReduce(monoid_of=n.op.monoid)
             n = replace(n, op=op, args=(Ref(own.name, own.domain.identity),))

@@ -1,12 +1,12 @@
-"""shared_borders: shifts of an array, wrapped or held at its ends, are parts of one longer array.
+"""shared_borders: make shifts of an array, wrapped or held at its ends, parts of one longer array.
 
     left  = concat(x[I-1:I], x[0:I-1])            all   = concat(x[I-1:I], x, x[0:1])
     right = concat(x[1:I], x[0:1])          →     left  = all[0:I]
                                                   right = all[2:I+2]
 
-A stencil reads every cell with its neighbors. Each neighbor's array is x once more, and XLA, which
-fuses them all, asks for each element from which part it comes. The longer array is made once, and
-its parts are where they lie. Along a second axis it is the longer array that is made longer still.
+A stencil reads every cell with its neighbors. Each array of neighbors is x once more, and XLA,
+which fuses them all, looks up for each element which part it comes from. The longer array is made
+once, and its parts are where they are in memory. A second axis extends the longer array again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from dataclasses import dataclass, replace
 from recurra.cost.thresholds import MAX_BORDER_ELEMENTS
 from recurra.ir.expr import evaluate, lin, symbols
 from recurra.ir.graph import Graph, Node, Ref
-from recurra.ir.types import Type
 from recurra.ops.elementwise import Copy
 from recurra.ops.movement import Concat, Cut
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting
 
-Part = tuple[str, tuple[Cut, ...]]  # an array, and what is cut of it, one after the other
+Part = tuple[str, tuple[Cut, ...]]  # an array, and the cuts of it, one after the other
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Border:
 
 @dataclass(frozen=True)
 class ShiftedArray:
-    """A concatenation of elements of `source` along an axis, a part of it, and elements again."""
+    """A concatenation along an axis of a border, a part of `source`, and another border of it."""
 
     node: Node
     source: str
@@ -51,11 +50,11 @@ class ShiftedArray:
 
 
 def shift_of(graph: Rewriting, node: Node) -> ShiftedArray | None:
-    """The shift that an equation is, if it is one, and no element inside of it is left out."""
+    """Return the shift that an equation is, if it is one that leaves out no inner element."""
     if not isinstance(node.op, Concat) or node.op.materialized:
         return None
     chains = [_cuts(graph, a, node.op.axis) for a in node.args]
-    for ref in reversed(chains[0]):  # of what all else may be cut, too
+    for ref in reversed(chains[0]):  # a source of which all operands are cut
         cuts = [c[ref] for c in chains if ref in c]
         source = graph[ref.name]
         same = ref.index == source.domain.identity and source.domain == node.domain
@@ -80,22 +79,20 @@ def _cuts(graph: Rewriting, ref: Ref, axis: int) -> dict[Ref, Cut]:
 
 
 def _shift(graph: Rewriting, node: Node, source: Node, cuts: Sequence[Cut]) -> ShiftedArray | None:
-    """An equation as a shift of what all of its operands are cut of, if it is one."""
-    assert isinstance(node.type, Type)
-    assert isinstance(source.type, Type)
+    """An equation as a shift of the source that all its operands are cut from, if it is one."""
     named = source.type.mentions() | node.type.mentions()
     if named.union(*(symbols(c.start) for c in cuts)) - graph.sizes.keys():
         return None
     spans = [_span(c, graph.sizes) for c in cuts]
     k = max(range(len(cuts)), key=lambda k: len(spans[k]))
     before, behind = _border(cuts[:k], spans[:k]), _border(cuts[k + 1 :], spans[k + 1 :])
-    length = evaluate(source.type.shape[cuts[k].axis], graph.sizes)
+    length = evaluate(source.tensor.shape[cuts[k].axis], graph.sizes)
     few = 0 < len(before.elements) + len(behind.elements) <= MAX_BORDER_ELEMENTS
     first = not before.elements or spans[k].start == 0
     last = not behind.elements or spans[k].stop == length
-    return (
-        ShiftedArray(node, source.name, before, cuts[k], behind) if few and first and last else None
-    )
+    if not (few and first and last):
+        return None
+    return ShiftedArray(node, source.name, before, cuts[k], behind)
 
 
 def _span(cut: Cut, sizes: Mapping[str, int]) -> range:
@@ -109,7 +106,7 @@ def _border(cuts: Sequence[Cut], spans: Sequence[range]) -> Border:
 
 @dataclass
 class Borders:
-    """A graph, and of which longer arrays some of its arrays are parts."""
+    """A graph in which some arrays are `parts` of longer ones; `done` holds (array, axis)."""
 
     graph: Rewriting
     parts: dict[str, Part]
@@ -121,17 +118,17 @@ class Borders:
         return (shift.source, ()) if any(c.axis == shift.axis for c in cuts) else (name, cuts)
 
     def groups(self) -> Iterator[tuple[str, int, list[ShiftedArray]]]:
-        """Shifts of one array along one axis; those first that others are shifts of."""
+        """Yield the shifts of one array along one axis; first those that others are shifts of."""
         found = [s for n in self.graph.nodes.values() if (s := shift_of(self.graph, n))]
-        of: dict[tuple[str, int], list[ShiftedArray]] = {}
+        by_root: dict[tuple[str, int], list[ShiftedArray]] = {}
         for s in found:
-            of.setdefault((self.root(s)[0], s.axis), []).append(s)
+            by_root.setdefault((self.root(s)[0], s.axis), []).append(s)
         sources = {s.source for s in found}
-        order = sorted(of.items(), key=lambda g: not any(s.node.name in sources for s in g[1]))
+        order = sorted(by_root.items(), key=lambda g: all(s.node.name not in sources for s in g[1]))
         yield from ((root, axis, group) for (root, axis), group in order)
 
     def share(self) -> str | None:
-        """Make one more array longer, and shifts parts of it; what was done, or None."""
+        """Extend one more array and make shifts parts of it; return a remark, or None."""
         for root, axis, group in self.groups():
             before = max((s.before for s in group), key=lambda b: len(b.elements))
             behind = max((s.behind for s in group), key=lambda b: len(b.elements))
@@ -146,53 +143,47 @@ class Borders:
                 continue
             self.done.add((root, axis))
             if fuel().burn("shifts of an array → parts of a longer one", root):
-                self.longer(root, axis, before, behind, fit)
+                self.extend(root, axis, before, behind, fit)
                 return f"{root}: {len(fit)} shifts are parts of it with a border on axis {axis}"
         return None
 
-    def longer(
+    def extend(
         self, root: str, axis: int, before: Border, behind: Border, shifts: Sequence[ShiftedArray]
     ) -> None:
-        """Put elements of an array before it and behind it, and cut its shifts from that."""
+        """Put borders around an array, and cut its shifts from the result."""
         g, node = self.graph, self.graph[root]
-        assert isinstance(node.type, Type)
         own, domain = g.read(root), node.domain
         ends = [
             [g.emit(c, (own,), domain, f"{root}_end", whole=True) for c in border.cuts]
             for border in (before, behind)
         ]
-        pieces = (*ends[0], own, *ends[1])
-        whole = g.emit(
-            Concat(axis=axis, materialized=True), pieces, domain, f"{root}_all", whole=True
-        )
+        op = Concat(axis=axis, materialized=True)
+        whole = g.emit(op, (*ends[0], own, *ends[1]), domain, f"{root}_all", whole=True)
         for s in shifts:
-            assert isinstance(s.node.type, Type)
             skipped = len(before.elements) - len(s.before.elements)
             start = lin([(skipped, 1), (s.part.start, 1)])
-            cuts = (
-                Cut(axis=axis, start=start, size=s.node.type.shape[axis]),
-                *self.root(s)[1],
-            )
+            first = Cut(axis=axis, start=start, size=s.node.tensor.shape[axis])
+            cuts = (first, *self.root(s)[1])
             read = whole
             for c in cuts[:-1]:
                 read = g.emit(c, (read,), domain, f"{root}_part", whole=True)
             g.put(replace(s.node, op=cuts[-1], args=(read,)))
             self.parts[s.node.name] = whole.name, cuts
-        middle = Cut(axis=axis, start=len(before.elements), size=node.type.shape[axis])
+        middle = Cut(axis=axis, start=len(before.elements), size=node.tensor.shape[axis])
         self.parts[root] = whole.name, (middle,)
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether arrays are put together of parts."""
+    """Tell whether several arrays are concatenations."""
     return sum(isinstance(n.op, Concat) for n in graph.nodes.values()) > 1
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Make shifts of one array parts of a longer one."""
     borders = Borders(Rewriting.of(graph, cx.sizes), {}, set())
-    said = list(iter(borders.share, None))
-    cx.remark(*said)
-    return borders.graph.graph.live() if said else graph
+    remarks = list(iter(borders.share, None))
+    cx.remark(*remarks)
+    return borders.graph.graph.live() if remarks else graph
 
 
 SHARED_BORDERS = Pass("shared_borders", run, applies)

@@ -12,7 +12,7 @@ from recurra.ir.graph import Graph
 from recurra.ir.graph_parser import parse
 from recurra.ir.verify import verify
 from recurra.reference import interpreter
-from recurra.transforms.permutations.gathers import as_they_lie
+from recurra.transforms.permutations.gathers import number_by_layout
 
 SIZES = {"T": 4, "N": 7}
 TEXT = """dims t<T, n<N
@@ -56,7 +56,7 @@ def test_samples_are_the_same(row: tuple[int, ...], points: int) -> None:
         points = 2
     for order in itertools.permutations(range(points)):
         graph = samples(row, (*order, *range(points, len(row) + 1)), points)
-        made = verify(as_they_lie(graph))
+        made = verify(number_by_layout(graph))
         want, found = (interpreter.run(g, SIZES, seed=3) for g in (graph, made))
         for name in ("x", "z"):
             np.testing.assert_array_equal(found[name], want[name])
@@ -68,4 +68,4 @@ def test_samples_are_the_same(row: tuple[int, ...], points: int) -> None:
 def test_rows_in_pieces_are_moved() -> None:
     """The rows' own axes are moved: each would have to be put together."""
     graph = samples((3, 2), (2, 1, 0), 2)
-    assert as_they_lie(graph) == graph
+    assert number_by_layout(graph) == graph

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from recurra.compiler import pipeline
-from recurra.ir.graph_parser import parse
-from recurra.transforms.peel.promote_domains import PROMOTE_DOMAINS
+from recurra.ir.text import parse
+from recurra.transforms.iteration_domains.promote_domains import PROMOTE_DOMAINS
 
 
 def test_a_first_state_of_many_equations_is_in_the_loop() -> None:

@@ -23,8 +23,8 @@ from recurra.ir.graph_parser import parse
 from recurra.ir.verify import verify
 from recurra.reference.interpreter import run
 from recurra.runtime.executable import Executable
+from recurra.transforms.iteration_domains.peel_independent import split
 from recurra.transforms.padding.pad import pad
-from recurra.transforms.peel.peel_independent import split
 from recurra.transforms.recurrences.incrementalize import lift
 from recurra.transforms.strip_mine.strip_mine import strip
 
@@ -278,7 +278,7 @@ def test_what_is_given_runs_ahead_of_the_loop_and_the_rest_in_chunks() -> None:
 
 def test_large_values_leave_some_of_the_prompt_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "recurra.transforms.peel.peel_independent.MAX_PEELED_BYTES", 4 * 3 * 20 * 20
+        "recurra.transforms.iteration_domains.peel_independent.MAX_PEELED_BYTES", 4 * 3 * 20 * 20
     )
     said = text(50, 30, 3, chunk=4).compiled.stages.decisions[0]
     assert said == "t: 20 points at once for 7 equations"

@@ -10,7 +10,7 @@ import numpy as np
 
 from recurra.ir.expr import FALSE, TRUE, mul
 from recurra.ir.graph import Node, Ref
-from recurra.ir.op import Elementwise, Op, join_labels
+from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops import elementwise as el
 from recurra.ops.contraction import Einsum
@@ -29,11 +29,11 @@ from recurra.transforms.canonicalize.comparisons import (
 )
 from recurra.transforms.integer_ranges import extremes
 from recurra.transforms.rewriter.pattern_rewriter import rule
-from recurra.transforms.rewriter.rewriting import Rewriting, is_const
+from recurra.transforms.rewriter.rewriting import Rewriting, is_const, shape_of
 
 
 @rule(Merge)
-def plain_merge(node: Node, rewriting: Rewriting) -> Ref | None:
+def plain_merge(node: Node, graph: Rewriting) -> Ref | None:
     """merge(x, when=(true)) → x"""
     assert isinstance(node.op, Merge)
     if node.op.when == (TRUE,) and node.args[0].name != node.name:
@@ -42,316 +42,271 @@ def plain_merge(node: Node, rewriting: Rewriting) -> Ref | None:
 
 
 @rule(Merge)
-def dead_branch(node: Node, rewriting: Rewriting) -> Node | None:
+def dead_branch(node: Node, graph: Rewriting) -> Node | None:
     """merge(x, y, when=(ψ, φ)) → merge(x, when=(ψ)), where φ holds at no point"""
     assert isinstance(node.op, Merge)
-    known = [decided(node.domain, c, rewriting.sizes) for c in node.op.when]
-    live = [k for k, c in enumerate(known) if c != FALSE]
+    truth = [decided(node.domain, c, graph.sizes) for c in node.op.when]
+    live = [k for k, c in enumerate(truth) if c != FALSE]
     if not live or len(live) == len(node.args):
         return None
-    when = tuple(TRUE if known[k] == TRUE else node.op.when[k] for k in live)
+    when = tuple(TRUE if truth[k] == TRUE else node.op.when[k] for k in live)
     locs = tuple(node.locs[k] for k in live) if node.locs else ()
     return replace(node, op=Merge(when=when), args=tuple(node.args[k] for k in live), locs=locs)
 
 
 @rule(el.Detach, el.WithGradient)
-def detach_done(node: Node, rewriting: Rewriting) -> Ref | None:
+def detach_done(node: Node, graph: Rewriting) -> Ref | None:
     """detach(x) → x, with_gradient(x, y) → x, once gradients are written"""
-    (mine, *_), out = rewriting.labels(node)
+    (mine, *_), out = graph.labels(node)
     if mine == out:
         return node.args[0]
     if set(mine) != set(out):
         return None
-    return rewriting.emit(
+    return graph.emit(
         Transpose(order=tuple(map(mine.index, out))), node.args[:1], node.domain, "turned"
     )
 
 
 @rule(Elementwise)
-def fold_constants(node: Node, rewriting: Rewriting) -> Node | None:
+def fold_constants(node: Node, graph: Rewriting) -> Node | None:
     """f(2, 3) → its value"""
     op: Any = node.op
-    if node.args and op.labels == "" and isinstance(node.type, Type) and not node.type.shape:
-        values = [is_const(rewriting, a) for a in node.args]
-        if all(v is not None for v in values):
-            types = [rewriting.type(a).dtype for a in node.args]
-            with np.errstate(all="ignore"):  # it wraps around, or is inf, as it would be when run
-                ops = [np.asarray(v, NUMPY_NAME[t]) for v, t in zip(values, types, strict=True)]
-                y = np.asarray(node.op.eval(np, *ops)).item()
-            return replace(node, op=Const(value=y, dtype=node.type.dtype), args=())
+    values = [is_const(graph, a) for a in node.args]
+    if not values or None in values or op.labels != "" or shape_of(node.type):
+        return None
+    types = [NUMPY_NAME[graph.type(a).dtype] for a in node.args]
+    with np.errstate(all="ignore"):  # it wraps around, or is inf, as it would be when run
+        args = [np.asarray(v, t) for v, t in zip(values, types, strict=True)]
+        y = np.asarray(op.eval(np, *args)).item()
+    return replace(node, op=Const(value=y, dtype=node.tensor.dtype), args=())
+
+
+def _without_neutral(node: Node, graph: Rewriting, neutral: float) -> Ref | None:
+    """The other operand of a commutative op, if one is its neutral element."""
+    for k in (0, 1):
+        if is_const(graph, node.args[1 - k], neutral) is not None:
+            return operand(node, graph, k)
     return None
 
 
 @rule(el.Mul)
-def mul_one(node: Node, rewriting: Rewriting) -> Ref | None:
+def mul_one(node: Node, graph: Rewriting) -> Ref | None:
     """x · 1 → x"""
-    for k in (0, 1):
-        if is_const(rewriting, node.args[1 - k], 1) is not None:
-            return operand(node, rewriting, k)
-    return None
+    return _without_neutral(node, graph, 1)
 
 
 @rule(el.Mul)
-def mul_zero(node: Node, rewriting: Rewriting) -> Ref | None:
+def mul_zero(node: Node, graph: Rewriting) -> Ref | None:
     """x · 0 → 0 (finite math)"""
-    for k in (0, 1):
-        if is_const(rewriting, node.args[k], 0) is not None and isinstance(node.type, Type):
-            return rewriting.emit(
-                Const(value=0.0, dtype=node.type.dtype, shape=node.type.shape),
-                (),
-                node.domain,
-                "zero",
-            )
-    return None
+    zero = any(is_const(graph, a, 0) is not None for a in node.args)
+    return graph.constant(node, 0.0, "zero") if zero else None
 
 
 @rule(el.Add)
-def add_zero(node: Node, rewriting: Rewriting) -> Ref | None:
+def add_zero(node: Node, graph: Rewriting) -> Ref | None:
     """x + 0 → x"""
-    for k in (0, 1):
-        if is_const(rewriting, node.args[1 - k], 0) is not None:
-            return operand(node, rewriting, k)
-    return None
+    return _without_neutral(node, graph, 0)
 
 
 @rule(el.Sub, el.Div)
-def sub_zero(node: Node, rewriting: Rewriting) -> Ref | None:
+def sub_zero(node: Node, graph: Rewriting) -> Ref | None:
     """x - 0 → x, x / 1 → x"""
-    neutral = 0 if isinstance(node.op, el.Sub) else 1
-    return (
-        operand(node, rewriting, 0)
-        if is_const(rewriting, node.args[1], neutral) is not None
-        else None
-    )
+    neutral = is_const(graph, node.args[1], 0 if isinstance(node.op, el.Sub) else 1)
+    return operand(node, graph, 0) if neutral is not None else None
 
 
 @rule(el.Neg)
-def neg_neg(node: Node, rewriting: Rewriting) -> Ref | None:
+def neg_neg(node: Node, graph: Rewriting) -> Ref | None:
     """-(-x) → x"""
-    inner = rewriting.producer(node.args[0], el.Neg)
-    return (
-        inner.args[0]
-        if inner and operand(node, rewriting, 0) and operand(inner, rewriting, 0)
-        else None
-    )
+    inner = graph.producer(node.args[0], el.Neg)
+    return inner.args[0] if inner and operand(node, graph, 0) and operand(inner, graph, 0) else None
 
 
 @rule(el.Cast)
-def cast_same(node: Node, rewriting: Rewriting) -> Ref | None:
+def cast_same(node: Node, graph: Rewriting) -> Ref | None:
     """cast of x to its own type → x"""
-    return operand(node, rewriting, 0)
+    return operand(node, graph, 0)
 
 
 @rule(el.Sub)
-def factor_difference(node: Node, rewriting: Rewriting) -> Node | None:
+def factor_difference(node: Node, graph: Rewriting) -> Node | None:
     """d·x - d·y → d·(x - y)"""
     assert isinstance(node.op, el.Sub)
     if node.op.labels:
         return None
-    a, b = (rewriting.producer(r, el.Mul) for r in node.args)
-    if a is None or b is None:
+    left, right = (graph.producer(r, el.Mul) for r in node.args)
+    if left is None or right is None:
         return None
-    out = rewriting.labels(a)[1]
-    named = dict(zip(rewriting.labels(b)[1], out, strict=True))
-    pa = _factors(a, rewriting)
-    pb = [(r, "".join(named[c] for c in labels)) for r, labels in _factors(b, rewriting)]
-    for (d, ld), (x, lx) in (pa, pa[::-1]):
-        for (e, le), (y, ly) in (pb, pb[::-1]):
-            if d == e and ld == le:
-                if set(lx) != set(out) and set(ly) != set(out):
-                    continue
-                wide = out if set(lx) | set(ly) == set(out) else ""
-                if not wide:
-                    continue
-                inner = rewriting.emit(
-                    el.Sub(labels=join_labels((lx, ly), wide)), (x, y), node.domain, "diff"
-                )
-                return replace(
-                    node, op=el.Mul(labels=join_labels((ld, wide), out)), args=(d, inner)
-                )
+    (ins_left, out), (ins_right, out_right) = graph.labels(left), graph.labels(right)
+    to = dict(zip(out_right, out, strict=True))
+    one = list(zip(left.args, ins_left, strict=True))
+    other = [
+        (r, "".join(to[c] for c in labels)) for r, labels in zip(right.args, ins_right, strict=True)
+    ]
+    for factor, (x, lx) in (one, one[::-1]):
+        for same, (y, ly) in (other, other[::-1]):
+            if factor == same and out and set(out) in (set(lx), set(ly)):
+                sub = el.Sub(labels=join_labels((lx, ly), out))
+                inner = graph.emit(sub, (x, y), node.domain, "diff")
+                d, ld = factor
+                return replace(node, op=el.Mul(labels=join_labels((ld, out), out)), args=(d, inner))
     return None
 
 
-def _factors(node: Node, rewriting: Rewriting) -> list[tuple[Ref, str]]:
-    """The two operands of a product with their labels."""
-    return list(zip(node.args, rewriting.labels(node)[0], strict=True))
-
-
 @rule(Sum)
-def sum_of_scaled(node: Node, rewriting: Rewriting) -> Node | None:
+def sum_of_scaled(node: Node, graph: Rewriting) -> Node | None:
     """Σₖ d·xₖ → d·Σₖ xₖ"""
     assert isinstance(node.op, Sum)
-    inner = rewriting.producer(node.args[0], el.Mul)
+    inner = graph.producer(node.args[0], el.Mul)
     if inner is None:
         return None
-    ins, out = rewriting.labels(inner)
-    lost = {out[a] for a in node.op.axes}
-    kept = "".join(c for c in out if c not in lost)
+    ins, out = graph.labels(inner)
+    summed = {out[a] for a in node.op.axes}
+    kept = "".join(c for c in out if c not in summed)
     for k in (0, 1):
-        if not set(ins[k]) & lost and lost <= set(ins[1 - k]):
-            other = ins[1 - k]
-            axes = tuple(j for j, c in enumerate(other) if c in lost)
-            small = rewriting.emit(Sum(axes=axes), (inner.args[1 - k],), node.domain, "sum")
-            rest = "".join(c for c in other if c not in lost)
-            if set(ins[k]) | set(rest) != set(kept):
+        mine, other = ins[k], ins[1 - k]
+        if not set(mine) & summed and summed <= set(other):
+            axes = tuple(j for j, c in enumerate(other) if c in summed)
+            small = graph.emit(Sum(axes=axes), (inner.args[1 - k],), node.domain, "sum")
+            rest = "".join(c for c in other if c not in summed)
+            if set(mine) | set(rest) != set(kept):
                 return None
-            return replace(
-                node,
-                op=el.Mul(labels=join_labels((ins[k], rest), kept)),
-                args=(inner.args[k], small),
-            )
+            op = el.Mul(labels=join_labels((mine, rest), kept))
+            return replace(node, op=op, args=(inner.args[k], small))
     return None
 
 
 @rule(Sum)
-def sum_one_hot(node: Node, rewriting: Rewriting) -> Ref | None:
+def sum_one_hot(node: Node, graph: Rewriting) -> Ref | None:
     """Σₖ onehot(i)ₖ → 1, the index being in range"""
     assert isinstance(node.op, Sum)
-    assert isinstance(node.type, Type)
-    inner = rewriting.producer(node.args[0], OneHot)
+    inner = graph.producer(node.args[0], OneHot)
     op: Any = inner and inner.op
-    if op is not None and node.op.axes == (op.axis,):
-        return rewriting.emit(
-            Const(value=1.0, dtype=node.type.dtype, shape=node.type.shape), (), node.domain, "one"
-        )
-    return None
+    whole = op is not None and node.op.axes == (op.axis,)
+    return graph.constant(node, 1.0, "one") if whole else None
 
 
 @rule(Sum)
-def sum_of_expand(node: Node, rewriting: Rewriting) -> Node | None:
+def sum_of_expand(node: Node, graph: Rewriting) -> Node | None:
     """Σ over a copied axis of x → n · x"""
     assert isinstance(node.op, Sum)
-    inner = rewriting.producer(node.args[0], Expand)
+    inner = graph.producer(node.args[0], Expand)
     if inner is None or not isinstance(node.type, Type) or not is_float(node.type.dtype):
         return None
     copied: Any = inner.op
     src, out = copied.labels.split("->")
-    if {out[a] for a in node.op.axes} != set(out) - set(src) or "".join(
-        c for c in out if c in src
-    ) != src:
+    in_order = "".join(c for c in out if c in src) == src
+    if not in_order or {out[a] for a in node.op.axes} != set(out) - set(src):
         return None
-
-    count: Any = 1
-    for s in copied.sizes:
-        count = mul(count, s)
-    times = rewriting.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
+    count = Value(expr=reduce(mul, copied.sizes, 1), dtype=node.type.dtype)
+    times = graph.emit(count, (), node.domain, "count")
     return replace(node, op=el.Mul(labels=join_labels((src, ""), src)), args=(inner.args[0], times))
 
 
 @rule(Sum)
-def sum_of_constant(node: Node, rewriting: Rewriting) -> Ref | None:
+def sum_of_constant(node: Node, graph: Rewriting) -> Ref | None:
     """Σ of n copies of a number → n · the number"""
     assert isinstance(node.op, Sum)
-    x = rewriting[node.args[0].name].op
+    x = graph[node.args[0].name].op
     if not isinstance(x, Const) or not isinstance(node.type, Type) or not is_float(node.type.dtype):
         return None
-    count = reduce(mul, (rewriting.type(node.args[0]).shape[a] for a in node.op.axes), 1)
-    one = rewriting.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
-    factor = rewriting.emit(replace(x, shape=node.type.shape), (), node.domain, "const")
-    labels = (
-        ""
-        if not node.type.shape
-        else join_labels((_AXES[: node.type.rank], ""), _AXES[: node.type.rank])
-    )
-    return rewriting.emit(el.Mul(labels=labels), (factor, one), node.domain, "sum")
-
-
-_AXES = "abcdefgh"
+    count = reduce(mul, (graph.type(node.args[0]).shape[a] for a in node.op.axes), 1)
+    one = graph.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
+    factor = graph.emit(replace(x, shape=node.type.shape), (), node.domain, "const")
+    axes = LETTERS[: node.type.rank]
+    labels = join_labels((axes, ""), axes) if axes else ""
+    return graph.emit(el.Mul(labels=labels), (factor, one), node.domain, "sum")
 
 
 @rule(Sum)
-def sum_of_einsum(node: Node, rewriting: Rewriting) -> Node | None:
+def sum_of_einsum(node: Node, graph: Rewriting) -> Node | None:
     """Σ over axes of einsum → einsum without them"""
     assert isinstance(node.op, Sum)
-    inner = rewriting.producer(node.args[0], Einsum)
+    inner = graph.producer(node.args[0], Einsum)
     if inner is None:
         return None
     product: Any = inner.op
     ins, out = product.parts()
-    left = "".join(c for k, c in enumerate(out) if k not in node.op.axes)
-    return replace(node, op=replace(product, labels=f"{','.join(ins)}->{left}"), args=inner.args)
+    kept = "".join(c for k, c in enumerate(out) if k not in node.op.axes)
+    return replace(node, op=replace(product, labels=f"{','.join(ins)}->{kept}"), args=inner.args)
 
 
 @rule(Sum)
-def sum_of_product(node: Node, rewriting: Rewriting) -> Node | None:
+def sum_of_product(node: Node, graph: Rewriting) -> Node | None:
     """Σ over axes of a·b, both having them → einsum(a, b)"""
     assert isinstance(node.op, Sum)
-    assert isinstance(node.type, Type)
-    inner = rewriting.producer(node.args[0], el.Mul)
-    if inner is None or not is_float(node.type.dtype) or len(rewriting.readers[inner.name]) > 1:
+    inner = graph.producer(node.args[0], el.Mul)
+    if inner is None or not is_float(node.tensor.dtype) or len(graph.readers[inner.name]) > 1:
         return None
-    ins, out = rewriting.labels(inner)
-    lost = {out[a] for a in node.op.axes}
-    if not all(lost <= set(s) for s in ins) or inner.args[0] == inner.args[1]:
+    ins, out = graph.labels(inner)
+    summed = {out[a] for a in node.op.axes}
+    if not all(summed <= set(s) for s in ins) or inner.args[0] == inner.args[1]:
         return None
-    left = "".join(c for k, c in enumerate(out) if k not in node.op.axes)
-    if not left:  # a dot of two vectors: the fused product and sum is as fast
+    kept = "".join(c for c in out if c not in summed)
+    if not kept:  # a dot of two vectors: the fused product and sum is as fast
         return None
-    return replace(node, op=Einsum(labels=f"{','.join(ins)}->{left}"), args=inner.args)
+    return replace(node, op=Einsum(labels=f"{','.join(ins)}->{kept}"), args=inner.args)
 
 
 @rule(Sum)
-def sum_nothing(node: Node, rewriting: Rewriting) -> Ref | None:
+def sum_nothing(node: Node, graph: Rewriting) -> Ref | None:
     """Σ over no axes of x → x"""
     return node.args[0] if node.op == Sum(axes=()) else None
 
 
 @rule(Reduction)
-def reduce_reduced(node: Node, rewriting: Rewriting) -> Node | None:
-    """Σ over axes of what Σ over others left → Σ over both; so of every monoid"""
+def reduce_reduced(node: Node, graph: Rewriting) -> Node | None:
+    """Σ over axes of a Σ over others → Σ over both; the same for every monoid"""
     assert isinstance(node.op, Reduction)
-    inner = rewriting.producer(node.args[0], type(node.op))
-    if inner is None or node.op.monoid is None or inner.name in rewriting.outputs:
+    inner = graph.producer(node.args[0], type(node.op))
+    if inner is None or node.op.monoid is None or inner.name in graph.outputs:
         return None
-    if len(rewriting.readers[inner.name]) > 1:
+    if len(graph.readers[inner.name]) > 1:
         return None
     first: Any = inner.op
-    left = [a for a in range(rewriting.type(inner.args[0]).rank) if a not in first.axes]
-    axes = sorted({*first.axes, *(left[a] for a in node.op.axes)})
+    kept = [a for a in range(graph.type(inner.args[0]).rank) if a not in first.axes]
+    axes = sorted({*first.axes, *(kept[a] for a in node.op.axes)})
     return replace(node, op=replace(node.op, axes=tuple(axes)), args=inner.args)
 
 
 @rule(el.Pow)
-def power_as_products(node: Node, rewriting: Rewriting) -> Node | Ref | None:
+def power_as_products(node: Node, graph: Rewriting) -> Node | Ref | None:
     """x ^ 2 → square(x), x ^ 1.5 → x · sqrt(x), x ^ -1 → 1 / x: halves, up to 4, of f32 or f64"""
-    assert isinstance(node.type, Type)
-    x, power = operand(node, rewriting, 0), is_const(rewriting, node.args[1])
+    x, power = operand(node, graph, 0), is_const(graph, node.args[1])
     if x is None or power is None:
         return None
     if power == 2:
         return replace(node, op=el.Square(), args=(x,))
     halves = 2 * power
-    if node.type.dtype not in ("f32", "f64") or halves not in (*range(-8, 0), *range(1, 9)):
+    if node.tensor.dtype not in ("f32", "f64") or halves not in (*range(-8, 0), *range(1, 9)):
         return None
 
-    def made(op: Op, *args: Ref) -> Ref:
-        return rewriting.emit(op, args, node.domain, node.name)
+    def emit(op: Op, *args: Ref) -> Ref:
+        return graph.emit(op, args, node.domain, node.name)
 
     squares, rest = divmod(abs(int(halves)), 4)
-    square = made(el.Square(), x) if squares else x
-    factors = [made(el.Square(), square)] if squares == 2 else [square] * squares
+    square = emit(el.Square(), x) if squares else x
+    factors = [emit(el.Square(), square)] if squares == 2 else [square] * squares
     factors += [x] if rest & 2 else []
-    factors += [made(el.Sqrt(), x)] if rest & 1 else []
-    y = reduce(lambda a, b: made(el.Mul(), a, b), factors)
+    factors += [emit(el.Sqrt(), x)] if rest & 1 else []
+    y = reduce(lambda a, b: emit(el.Mul(), a, b), factors)
     if power > 0:
         return y
-    axes = rewriting.labels(node)[1]
-    one = made(Const(value=1.0, dtype=node.type.dtype))
+    axes = graph.labels(node)[1]
+    one = emit(Const(value=1.0, dtype=node.tensor.dtype))
     return replace(node, op=el.Div(labels=f",{axes}->{axes}"), args=(one, y))
 
 
 @rule(el.Maximum, el.Minimum)
-def clamp_inside(node: Node, rewriting: Rewriting) -> Ref | None:
+def clamp_inside(node: Node, graph: Rewriting) -> Ref | None:
     """max(k, c) → k where k is never below c, min(k, c) → k where never above (integers)"""
     if not isinstance(node.type, Type) or is_float(node.type.dtype):
         return None
+    ends = [extremes(graph, a) for a in node.args]
     for k in (0, 1):
-        (lo, hi), (least, most) = (
-            extremes(rewriting, node.args[k]),
-            extremes(rewriting, node.args[1 - k]),
-        )
+        (lo, hi), (least, most) = ends[k], ends[1 - k]
         if lo >= most if isinstance(node.op, el.Maximum) else hi <= least:
-            return operand(node, rewriting, k)
+            return operand(node, graph, k)
     return None
 
 

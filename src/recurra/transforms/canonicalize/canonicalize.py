@@ -1,4 +1,4 @@
-"""Algebra that always pays, sharing of equal equations, domain reduction.
+"""Apply the laws that always pay, merge equal equations, and drop dims that nothing mentions.
 
 u[i<I,t<T]: f32[4] = mul(x[i], one)   →   x[i], and readers of u drop t
 """
@@ -11,15 +11,18 @@ from recurra.ir.graph import Graph
 from recurra.transforms.canonicalize.arithmetic import ALGEBRA
 from recurra.transforms.canonicalize.layout import SHAPES
 from recurra.transforms.canonicalize.searches import SEARCHES
-from recurra.transforms.canonicalize.unit_dims import at_one_point
+from recurra.transforms.canonicalize.unit_dims import without_unit_dims
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.permutations.gathers import unshuffle
 from recurra.transforms.rewriter.pattern_rewriter import apply
 
 
 def canonicalize(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph with fewer and cheaper equations. Finite-math rules are those of algebra.FINITE."""
-    graph = apply(at_one_point(graph, sizes), (*SHAPES, *ALGEBRA, *SEARCHES), sizes)
+    """Return the graph with fewer and cheaper equations.
+
+    Laws that hold for finite numbers only are listed in arithmetic.FINITE.
+    """
+    graph = apply(without_unit_dims(graph, sizes), (*SHAPES, *ALGEBRA, *SEARCHES), sizes)
     in_order = unshuffle(graph, sizes)
     return graph if in_order is graph else apply(in_order, (*SHAPES, *ALGEBRA, *SEARCHES), sizes)
 

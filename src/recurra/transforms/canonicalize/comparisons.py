@@ -1,75 +1,70 @@
-"""Laws of equal operands: a value compared with itself, chosen from itself, or known."""
+"""Laws of equal operands: a value compared with itself, or chosen from itself."""
 
 from __future__ import annotations
 
 from recurra.ir.graph import Node, Ref
-from recurra.ir.types import Type, is_float
+from recurra.ir.types import is_float
 from recurra.ops import elementwise as el
 from recurra.ops.movement import Expand
-from recurra.ops.source import Const
 from recurra.transforms.rewriter.pattern_rewriter import rule
 from recurra.transforms.rewriter.rewriting import Rewriting, is_const
 
 
-def _same(node: Node, rewriting: Rewriting, first: int, second: int) -> bool:
-    """Are operands `first` and `second` one value, axis by axis?"""
-    ins, _ = rewriting.labels(node)
-    return node.args[first] == node.args[second] and ins[first] == ins[second]
+def _is_with_itself(node: Node, graph: Rewriting) -> bool:
+    """Tell whether both operands are one value, with the same labels."""
+    ins, _ = graph.labels(node)
+    return node.args[0] == node.args[1] and ins[0] == ins[1]
 
 
-def operand(node: Node, rewriting: Rewriting, index: int) -> Ref | None:
-    """Operand `index`, if it has the type of the result, and its axes in the same order."""
-    ins, out = rewriting.labels(node)
+def operand(node: Node, graph: Rewriting, index: int) -> Ref | None:
+    """Return operand `index` if it has the type of the result, and its axes in the same order."""
+    ins, out = graph.labels(node)
     return (
         node.args[index]
-        if ins[index] == out and rewriting.type(node.args[index]) == node.type
+        if ins[index] == out and graph.type(node.args[index]) == node.type
         else None
     )
 
 
-def _constant(node: Node, rewriting: Rewriting, value: float | bool) -> Ref:
-    assert isinstance(node.type, Type)
-    op = Const(value=value, dtype=node.type.dtype, shape=node.type.shape)
-    return rewriting.emit(op, (), node.domain, "const")
-
-
 @rule(el.Sub)
-def sub_itself(node: Node, rewriting: Rewriting) -> Ref | None:
+def sub_itself(node: Node, graph: Rewriting) -> Ref | None:
     """x - x → 0 (finite math)"""
-    return _constant(node, rewriting, 0.0) if _same(node, rewriting, 0, 1) else None
+    return graph.constant(node, 0.0, "const") if _is_with_itself(node, graph) else None
 
 
 @rule(el.Div)
-def div_itself(node: Node, rewriting: Rewriting) -> Ref | None:
+def div_itself(node: Node, graph: Rewriting) -> Ref | None:
     """x / x → 1 (finite math)"""
-    return _constant(node, rewriting, 1.0) if _same(node, rewriting, 0, 1) else None
+    return graph.constant(node, 1.0, "const") if _is_with_itself(node, graph) else None
 
 
 @rule(el.Equal, el.LessEqual)
-def equal_itself(node: Node, rewriting: Rewriting) -> Ref | None:
+def equal_itself(node: Node, graph: Rewriting) -> Ref | None:
     """x == x and x <= x → true, of integers; of floats they are tests for NaN, and stay"""
-    is_whole = not is_float(rewriting.type(node.args[0]).dtype)
-    return _constant(node, rewriting, True) if is_whole and _same(node, rewriting, 0, 1) else None
+    is_whole = not is_float(graph.type(node.args[0]).dtype)
+    return (
+        graph.constant(node, True, "const") if is_whole and _is_with_itself(node, graph) else None
+    )
 
 
 @rule(el.NotEqual, el.Less)
-def unequal_itself(node: Node, rewriting: Rewriting) -> Ref | None:
+def unequal_itself(node: Node, graph: Rewriting) -> Ref | None:
     """x < x → false, and of integers x != x"""
-    known = isinstance(node.op, el.Less) or not is_float(rewriting.type(node.args[0]).dtype)
-    return _constant(node, rewriting, False) if known and _same(node, rewriting, 0, 1) else None
+    known = isinstance(node.op, el.Less) or not is_float(graph.type(node.args[0]).dtype)
+    return graph.constant(node, False, "const") if known and _is_with_itself(node, graph) else None
 
 
 @rule(el.Maximum, el.Minimum, el.And, el.Or)
-def of_itself(node: Node, rewriting: Rewriting) -> Ref | None:
+def of_itself(node: Node, graph: Rewriting) -> Ref | None:
     """max(x, x) → x"""
-    return operand(node, rewriting, 0) if _same(node, rewriting, 0, 1) else None
+    return operand(node, graph, 0) if _is_with_itself(node, graph) else None
 
 
 @rule(el.Where)
-def where_known(node: Node, rewriting: Rewriting) -> Ref | None:
+def where_known(node: Node, graph: Rewriting) -> Ref | None:
     """where(true, x, y) → x, where(c, x, x) → x"""
-    condition = is_const(rewriting, node.args[0])
-    ins, out = rewriting.labels(node)
+    condition = is_const(graph, node.args[0])
+    ins, out = graph.labels(node)
     if condition is None and (node.args[1] != node.args[2] or ins[1] != ins[2]):
         return None
     k = 1 if condition is None or condition else 2
@@ -77,9 +72,8 @@ def where_known(node: Node, rewriting: Rewriting) -> Ref | None:
         return node.args[k]
     if any(c not in out for c in ins[k]) or "".join(c for c in out if c in ins[k]) != ins[k]:
         return None
-    assert isinstance(node.type, Type)
-    sizes = tuple(s for c, s in zip(out, node.type.shape, strict=True) if c not in ins[k])
-    return rewriting.emit(
+    sizes = tuple(s for c, s in zip(out, node.tensor.shape, strict=True) if c not in ins[k])
+    return graph.emit(
         Expand(labels=f"{ins[k]}->{out}", sizes=sizes), node.args[k : k + 1], node.domain, "where"
     )
 

@@ -1,9 +1,9 @@
-"""Laws of sums so far: of what is not negative they ascend, and are searched by halves.
+"""Laws of cumulative sums: those of nonnegative numbers ascend, so that binary search applies.
 
     c = cumsum(w)   s = sum(cast(c < v))     →     s = searchsorted(c, v)        if w >= 0
 
-So a sample is drawn by its weight, a particle is kept, an experience replayed. It is as exact as
-the sums are: rounding may leave two neighbors out of order by their last bit.
+Samples, particles and experiences are drawn by weight so. The result is as exact as the sums:
+rounding may leave two neighbors out of order by their last bit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from recurra.cost.thresholds import MIN_SEARCHED_ELEMENTS
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Node, Ref
 from recurra.ir.op import Op
-from recurra.ir.types import Type, is_float
+from recurra.ir.types import is_float
 from recurra.ops import elementwise as el
 from recurra.ops.control import Merge
 from recurra.ops.indexing import OneHot, Pick, Place, SearchSorted, Take
@@ -34,63 +34,55 @@ KEEPING = (  # negative only where an operand is
     *(Concat, Cut, Expand, Flip, Merge, Pick, Place, Reshape, Transpose),
     *(CumMax, CumProd, CumSum, Max, Min, Prod, Sort, Sum),
 )
-FROM: dict[type[Op], tuple[int, ...]] = {
+VALUES: dict[type[Op], tuple[int, ...]] = {  # the operands whose elements are in the result
     el.Where: (1, 2),
     Take: (0,),
     Scatter: (0, 2),
-}  # what is in the result
+}
 
 
-def is_nonnegative(rewriting: Rewriting, ref: Ref) -> bool:
-    """Is no float that is read below zero? What is read of the past is so by induction."""
+def is_nonnegative(graph: Rewriting, ref: Ref) -> bool:
+    """Tell whether all elements that are read are >= 0; reads of the past are by induction."""
     seen, todo = set[str](), [ref.name]
     while todo:
-        node = rewriting[todo.pop()]
+        node = graph[todo.pop()]
         if node.name in seen or isinstance(node.op, NEVER_NEGATIVE):
             continue
         seen.add(node.name)
-        assert isinstance(node.type, Type)
-        if node.type.dtype == "bool" or (isinstance(node.op, Const) and node.op.value >= 0):
+        if node.tensor.dtype == "bool" or (isinstance(node.op, Const) and node.op.value >= 0):
             continue
-        operands = FROM.get(type(node.op), range(len(node.args)))
-        if not is_float(node.type.dtype) or not isinstance(node.op, (*KEEPING, *FROM)):
+        operands = VALUES.get(type(node.op), range(len(node.args)))
+        if not is_float(node.tensor.dtype) or not isinstance(node.op, (*KEEPING, *VALUES)):
             return False  # an integer may have wrapped around
         todo += [node.args[k].name for k in operands]
     return True
 
 
 @rule(Sum)
-def count_below(node: Node, rewriting: Rewriting) -> Node | None:
+def count_below(node: Node, graph: Rewriting) -> Node | None:
     """Σₖ (cumsum(w)ₖ < v) → searchsorted(cumsum(w), v), where no w is negative"""
-    cast = rewriting.producer(node.args[0], el.Cast)
-    less = cast and rewriting.producer(cast.args[0], el.Comparison)
+    cast = graph.producer(node.args[0], el.Cast)
+    less = cast and graph.producer(cast.args[0], el.Comparison)
     if cast is None or less is None or not isinstance(less.op, (el.Less, el.LessEqual)):
         return None
-    sums = rewriting.producer(less.args[0], CumSum)
-    if sums is None or rewriting.labels(cast)[0] != (rewriting.labels(cast)[1],):
+    sums = graph.producer(less.args[0], CumSum)
+    if sums is None or graph.labels(cast)[0] != (graph.labels(cast)[1],):
         return None
     assert isinstance(sums.op, CumSum)
-    assert isinstance(sums.type, Type)
     assert isinstance(node.op, Sum)
-    (of, values), out = rewriting.labels(less)
-    axis, size = of[sums.op.axis], sums.type.shape[sums.op.axis]
+    (of, values), out = graph.labels(less)
+    axis, size = of[sums.op.axis], sums.tensor.shape[sums.op.axis]
     if [out[k] for k in node.op.axes] != [axis] or axis in values or sums.op.reverse:
         return None
-    varying = {x for a in less.args for x in rewriting.type(a).mentions()} - rewriting.sizes.keys()
-    if varying or node.type != _counts(node):
+    varying = {x for a in less.args for x in graph.type(a).mentions()} - graph.sizes.keys()
+    if varying or node.tensor.dtype != "i32":
         return None
-    long = evaluate(size, rewriting.sizes) >= MIN_SEARCHED_ELEMENTS
-    if not long or not is_nonnegative(rewriting, sums.args[0]):
+    long = evaluate(size, graph.sizes) >= MIN_SEARCHED_ELEMENTS
+    if not long or not is_nonnegative(graph, sums.args[0]):
         return None
     labels = f"{of},{values}->{out.replace(axis, '')}"
     op = SearchSorted(labels=labels, axis=axis, equal=isinstance(less.op, el.LessEqual))
     return replace(node, op=op, args=less.args)
-
-
-def _counts(node: Node) -> Type:
-    """The type of what is found, in the shape of a node."""
-    assert isinstance(node.type, Type)
-    return Type("i32", node.type.shape)
 
 
 SEARCHES = (count_below,)

@@ -1,4 +1,4 @@
-"""Dims of one point, such as those of one epoch, order nothing: their equations stand at it.
+"""Remove dims of one point, such as that of a single epoch.
 
     w[i<I,e<E] = merge(c, w_next[i,e-1], w_next[i-1,E-1], ..)   E = 1   →   w[i<I] = merge(c, ..)
 
@@ -24,32 +24,33 @@ from recurra.transforms.vectorize.plan import loops
 Points = dict[str, Expr | int]
 
 
-def at_one_point(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """Return the graph whose equations lack the dims of one point, and read each other at it.
+def without_unit_dims(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """Return the graph without dims of one point; equations read each other at that point.
 
     An output keeps its dims: it is a copy along them.
     """
     law = "a dim of one point → none"
-    gone = {d: r for d, r in of_one_point(graph, sizes).items() if fuel().burn(law, d)}
+    gone = {d: r for d, r in _unit_dims(graph, sizes).items() if fuel().burn(law, d)}
     if not gone:
         return graph
     g = Rewriting({}, (), graph.dims, sizes)
     at: Points = {d: r.lo for d, r in gone.items()}
-    ends = {r.hi.name: sizes[r.hi.name] for r in gone.values() if isinstance(r.hi, Sym)}
+    ends = (r.hi.name for r in gone.values() if isinstance(r.hi, Sym))
+    by: Points = {**at, **{name: sizes[name] for name in ends}}
     for n in graph.nodes.values():
-        g.put(_moved(n, at, ends))
+        g.put(_moved(n, at, by))
     for n in graph.nodes.values():
-        args = tuple(_read(g, graph, n, a, at, ends) for a in n.args)
+        args = tuple(_read(g, graph, n, a, at, by) for a in n.args)
         g.put(replace(g[n.name], args=args))
-    outputs = tuple(_copy(g, graph[o]) for o in graph.outputs)
+    outputs = tuple(_with_old_dims(g, graph[o]) for o in graph.outputs)
     return Graph(g.nodes, outputs, graph.dims)
 
 
-def of_one_point(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Range]:
-    """Find the dims of one point along which something recurs: all but the outermost of them.
+def _unit_dims(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Range]:
+    """The dims of one point along which something recurs, without the outermost of them.
 
     Host functions and inputs keep their dims, which the outside knows; so do equations over more or
-    less than the points of a dim, b<B+1, and branches that read all of them.
+    fewer points than a dim has, b<B+1, and branches that read all of them.
     """
     ranges = [d.range for d in graph.dims if not d.range.mentions() - sizes.keys()]
     ones = {r.dim: r for r in ranges if r.size(sizes) == 1}
@@ -72,11 +73,10 @@ def of_one_point(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Range]:
     return found
 
 
-def _moved(node: Node, at: Points, ends: Mapping[str, int]) -> Node:
-    """Return the equation at the points, with the reads that it has."""
+def _moved(node: Node, at: Points, by: Points) -> Node:
+    """An equation at the points `at`, with the reads that it had."""
     if isinstance(node.op, Input):  # as the caller gives it, also where another dim has its bound
         return node
-    by = {**at, **ends}
     domain = Domain(
         tuple(
             Range(r.dim, substitute(r.hi, by), substitute(r.lo, by))
@@ -88,34 +88,25 @@ def _moved(node: Node, at: Points, ends: Mapping[str, int]) -> Node:
     return replace(node, op=node.op.at(by), domain=domain, type=type_)
 
 
-def _read(
-    rewriting: Rewriting, graph: Graph, node: Node, ref: Ref, at: Points, ends: Mapping[str, int]
-) -> Ref:
-    """Return what is read without those dims; an axis of one element is a copy along it."""
+def _read(rewriting: Rewriting, graph: Graph, node: Node, ref: Ref, at: Points, by: Points) -> Ref:
+    """A read without those dims; along each axis that was a slice of one it is expanded."""
     pairs = list(zip(ref.index, graph[ref.name].domain.dims, strict=True))
-    index: tuple[Index, ...] = tuple(index_at(e, {**at, **ends}) for e, d in pairs if d not in at)
-    cut = [d in at for e, d in pairs if isinstance(e, Slice)]
+    index: tuple[Index, ...] = tuple(index_at(e, by) for e, d in pairs if d not in at)
+    gone = [d in at for e, d in pairs if isinstance(e, Slice)]
     read = Ref(ref.name, index)
-    if not any(cut):
+    if not any(gone):
         return read
-    axes = LETTERS[: len(cut) + len(graph[ref.name].type.shape)]
-    rest = "".join(c for k, c in enumerate(axes) if k >= len(cut) or not cut[k])
-    op = Expand(labels=f"{rest}->{axes}", sizes=(1,) * sum(cut))
+    axes = LETTERS[: len(gone) + len(graph[ref.name].type.shape)]
+    rest = "".join(c for k, c in enumerate(axes) if k >= len(gone) or not gone[k])
+    op = Expand(labels=f"{rest}->{axes}", sizes=(1,) * sum(gone))
     rewriting.loc = node.loc
     return rewriting.emit(op, (read,), rewriting[node.name].domain, f"{ref.name}_one")
 
 
-def _copy(rewriting: Rewriting, node: Node) -> str:
-    """Return the name of an output along all of the dims that it had."""
-    if rewriting[node.name].domain.dims == node.domain.dims:
+def _with_old_dims(graph: Rewriting, node: Node) -> str:
+    """The name of an output over all of the dims that it had."""
+    if graph[node.name].domain.dims == node.domain.dims:
         return node.name
-    copy = Node(
-        rewriting.fresh(node.name),
-        Merge(when=(TRUE,)),
-        (rewriting.read(node.name),),
-        node.domain,
-        node.type,
-        node.loc,
-    )
-    rewriting.put(copy)
-    return copy.name
+    name, args = graph.fresh(node.name), (graph.read(node.name),)
+    graph.put(Node(name, Merge(when=(TRUE,)), args, node.domain, node.type, node.loc))
+    return name

@@ -1,4 +1,4 @@
-"""A bound that the data set becomes its largest value, with a mask wherever it mattered.
+"""Replace a bound that the data set by its largest value, with masks where it matters.
 
     T = until(d, max=9)   →   alive[b<B,t<9] = merge(true, going[b,t-1], when=(t == 0, t >= 1))
     sum(x[b,t:T])         →   x_alive[b<B,t<9] = where(alive, x, 0);  sum(x_alive[b,t:9])
@@ -6,8 +6,9 @@
     merge(.. t < T-1 ..)  →   where(alive[b,t+1], ..)
     B*T                   →   Σ over b of the lengths
 
-A row computes on past its end; nothing that is inside of a row, crosses rows or leaves the program
-reads that. In an index T is the length of the row that is read, in a value that of its own row.
+A row is computed on past its end, but no value inside of a row, across rows or outside of the
+program depends on that. In an index T is the length of the row that is read, in a value that of the
+own row.
 """
 
 from __future__ import annotations
@@ -20,44 +21,47 @@ from recurra.ir.expr import TRUE, Cmp, Expr, Logic, Sym, both, compare, either, 
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.order import components
-from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
 from recurra.ops.control import Call, Foreign, Merge
 from recurra.ops.indexing import Pick, Place, Take
 from recurra.ops.movement import Expand, Flip, Transpose
-from recurra.ops.source import Const, Value
+from recurra.ops.source import Value
 from recurra.transforms.early_exit.masked_reads import MaskedOperand
 from recurra.transforms.early_exit.ragged_axes import (
     Along,
     Axes,
     RowsDiffer,
-    ends_last,
-    folded,
     moved_axes,
-    partial,
+    neutral_fills,
+    reads_only_earlier,
     result_axes,
+    safe_fills,
 )
-from recurra.transforms.early_exit.row_ends import Ending, RowEnds, choice
-from recurra.transforms.early_exit.row_moves import RowMoves
+from recurra.transforms.early_exit.ragged_data_movement import RaggedMovement
+from recurra.transforms.early_exit.row_lengths import Ending, choice
 from recurra.transforms.early_exit.row_ranges import read_whole_rows
-from recurra.transforms.padding.state import shape_of
+from recurra.transforms.rewriter.rewriting import shape_of
 
 
 def end_rows(graph: Graph, bound: str, ending: Ending, keep: Sequence[str] = ()) -> Graph:
-    """The graph with `bound` a number, where row by row `ending` said how many points there are.
+    """Return the graph with a number for `bound`, which `ending` set row by row.
 
-    What nothing depends on is left out, but for what is to be kept. Raises DomainError where a
-    length would be needed that no row has.
+    Dead equations are removed, except those to `keep`. Raises DomainError where a length is needed
+    that differs from row to row.
     """
     return _Program(read_whole_rows(graph, bound), bound, ending).rewritten(keep)
 
 
 @dataclass
-class _Program(RowMoves):
-    early: set[str] = field(default_factory=set[str])  # equations that no merge leads to
+class _Program(RaggedMovement):
+    """The rewriting of all equations; `early` ones depend on no merge."""
+
+    early: set[str] = field(default_factory=set[str])
 
     def rewritten(self, keep: Sequence[str]) -> Graph:
-        self.begin()
+        """The graph with the number."""
+        self.add_alive()
         for n in self._order():
             self.n, self.g.loc = n, n.loc
             self._rebuild(n)
@@ -67,10 +71,10 @@ class _Program(RowMoves):
         return replace(Graph(self.g.nodes, every, self.g.dims).live(), outputs=outputs)
 
     def _order(self) -> list[Node]:
-        """Operands first; recurrences are cut at their merges, whose types are known.
+        """The equations, operands first; recurrences are cut at merges, whose types are known.
 
-        What no merge leads to is first of all: it may come to vary with rows, and who reads it has
-        to know.
+        Those that depend on no merge are first of all: they may come to vary with rows, which their
+        readers must know.
         """
 
         def before(name: str) -> list[str]:
@@ -88,13 +92,13 @@ class _Program(RowMoves):
 
     def _rebuild(self, node: Node) -> None:
         for r in node.domain:
-            if self.ended(r.lo):
+            if self.is_dynamic(r.lo):
                 self.refuse(
                     f"{node.name} starts where a row ends: {r}",
                     f"{self.bound} is only known when the row has ended",
                     "let it start at a number, and choose by rc.where",
                 )
-        if isinstance(node.op, Value) and self.ended(node.op.expr):
+        if isinstance(node.op, Value) and self.is_dynamic(node.op.expr):
             self._value(node, node.op)
         elif isinstance(node.op, Merge):
             self._merge(node, node.op)
@@ -102,60 +106,58 @@ class _Program(RowMoves):
             self._apply(node)
 
     def _apply(self, node: Node) -> None:
-        """An op on operands whose axes may end earlier in some rows."""
-        node = self.n = self._in_rows(node)
+        """Rewrite an op on operands whose axes may end earlier in some rows."""
+        node = self.n = self._fold_by_row(node)
         xs = [self.operand(node, k) for k in range(len(node.args))]
         op = node.op.at(self.by)
-        if any(a.name in self.grown for a in node.args):
-            op = self._with_rows(node, op, xs)
+        if any(a.name in self.per_row for a in node.args):
+            op = self._with_row_reads(node, op, xs)
         shapes = [x.shape for x in xs]
         if isinstance(node.op, Pick):
-            self._picked(node, node.op, xs[0])
+            self._pick(node, node.op, xs[0])
             return
         self._expect_rows_in_place(node, xs)
-        self._leave_out(node.op, xs)
+        self._mask_operands(node.op, xs)
         if isinstance(node.op, Call):
-            op = self.told_alive(node, self.told_lengths(node.op, xs), xs)
+            op = self.with_alive(node, self.with_lengths(node.op, xs), xs)
         if not isinstance(node.type, Tuple):
             axes = self._result_axes(node, xs)
-            if axes is None and any(self.ended(s) for x in xs for s in x.shape):
+            if axes is None and any(self.is_dynamic(s) for x in xs for s in x.shape):
                 self._refuse_rows(node, xs)
             rank = len(shape_of(node.type))
             self.axes[node.name] = axes if axes and len(axes) == rank else (None,) * rank
-            if (made := self.moved(node, xs)) is not None:
-                self.put(node, *made)
+            if (moved := self.moved_by_data(node, xs)) is not None:
+                self.put(node, *moved)
                 return
-        if isinstance(op, Flip) and self.ended(shapes[0][op.axis]):
-            op, at = self.turned(xs[0], op.axis)
+        if isinstance(op, Flip) and self.is_dynamic(shapes[0][op.axis]):
+            op, at = self.reversed(xs[0], op.axis)
             self.put(node, op, [xs[0].ref, at])
             return
-        if isinstance(node.op, Place) and self.ended(node.op.at_):
-            self._placed(node, node.op, xs[0])
+        if isinstance(node.op, Place) and self.is_dynamic(node.op.at_):
+            self._place(node, node.op, xs[0])
             return
         refs = [x.ref for x in xs]
-        if isinstance(op, Take) and self.ended(shapes[0][op.parts()[0].index(op.axis)]):
-            op, refs[1] = self.taken(op, xs[0], refs[1])
+        if isinstance(op, Take) and self.is_dynamic(shapes[0][op.parts()[0].index(op.axis)]):
+            op, refs[1] = self.take_inside(op, xs[0], refs[1])
         self.put(node, op, refs)
 
     def _result_axes(self, node: Node, xs: Sequence[MaskedOperand]) -> Axes | None:
-        """Find what the axes of the result run along; refuse one that ends at several points."""
+        """The runs of the result's axes; refuses an axis that ends at several points."""
         try:
             return result_axes(node.op, [x.shape for x in xs], [x.axes for x in xs])
         except RowsDiffer:
-            rows = ", ".join(
-                str(a) for a, x in zip(node.args, xs, strict=True) if any(map(self.ended, x.shape))
-            )
             self.refuse(
                 f"{node.op.name} takes rows that end at different points",
-                f"it reads {rows}, and {self.bound} is the length of the row that is read",
+                f"it reads {self.ragged_reads(node, xs)}, and {self.bound} is the length of the "
+                "row that is read",
                 "reduce the rows first, or read one point of each",
             )
 
     def _expect_rows_in_place(self, node: Node, xs: Sequence[MaskedOperand]) -> None:
-        """Refuses elements that go from row to row: one may have ended where another has not."""
+        """Refuse to move elements from row to row: one may have ended where another has not."""
         for k, axis in moved_axes(node.op, len(xs)):
             for j, size in enumerate(xs[k].shape):
-                if j != axis and self.ended(size) and axis in self.across(xs[k], j):
+                if j != axis and self.is_dynamic(size) and axis in self.row_axes(xs[k], j):
                     self.refuse(
                         f"{node.op.name} along axis {axis} moves elements from row to row",
                         f"{node.args[k]} has a row at each of its {xs[k].shape[axis]} places, and "
@@ -170,9 +172,9 @@ class _Program(RowMoves):
         if isinstance(node.op, Foreign):
             op = node.op.fn.key
             hint = f"take it as equations, rc.import_jax({op})"
-            if not any(map(self.ended, shape_of(node.type))):
+            if not any(map(self.is_dynamic, shape_of(node.type))):
                 hint += f", or let the host call it for one row, rc.call({op}, rc.{node.type}, ..)"
-        read = next(k for k, x in enumerate(xs) if any(map(self.ended, x.shape)))
+        read = next(k for k, x in enumerate(xs) if self.is_ragged(x))
         self.refuse(
             f"{op} takes rows that end at different points",
             f"it reads {node.args[read]}, whose axes are {', '.join(map(str, xs[read].shape))}",
@@ -180,25 +182,27 @@ class _Program(RowMoves):
             read,
         )
 
-    def _leave_out(self, op: Op, xs: list[MaskedOperand]) -> None:
-        """Sets what is past the end to what leaves the result alone, or what the op takes."""
-        for k, value in partial(op, [self.g.type(x.ref).dtype for x in xs]):
-            xs[k] = self.present(xs[k], value)
-        for k, axis, fill in folded(op, _dtype(self, xs)):
+    def _mask_operands(self, op: Op, xs: list[MaskedOperand]) -> None:
+        """Set elements past the end to values that are neutral for the op, or valid for it."""
+        for k, value in safe_fills(op, [self.g.type(x.ref).dtype for x in xs]):
+            xs[k] = self.masked_rows(xs[k], value)
+        dtype = self.g.type(xs[0].ref).dtype if xs else "f32"
+        for k, axis, fill in neutral_fills(op, dtype):
             for j, size in enumerate(xs[k].shape):
-                own = j == axis and not ends_last(op)
-                if self.ended(size) and (own or axis in self.across(xs[k], j)):
+                own = j == axis and not reads_only_earlier(op)
+                if self.is_dynamic(size) and (own or axis in self.row_axes(xs[k], j)):
                     xs[k] = self.masked(xs[k], j, fill)
 
     def put(self, node: Node, op: Op, args: Sequence[Ref]) -> None:
+        """Replace the op and the operands of an equation."""
         old = self.g[node.name]
         self.g.put(replace(old, op=op, args=tuple(args), domain=self.domain(node), locs=node.locs))
 
-    def _picked(self, node: Node, op: Pick, operand: MaskedOperand) -> None:
-        """An element of an axis; past the end of the row there is none."""
+    def _pick(self, node: Node, op: Pick, operand: MaskedOperand) -> None:
+        """Rewrite the pick of an element, which is zero past the end of a row."""
         along = operand.axes[op.axis]
-        own = along is None or not along.rows or along.rows == tuple(r.sym for r in self.rows)
-        if self.ended(op.at_) and not own:
+        own = along is None or not along.rows or along.rows == self.own_row
+        if self.is_dynamic(op.at_) and not own:
             self.refuse(
                 f"{node.name} picks element {op.at_} of an axis",
                 f"{self.bound} differs from row to row, and the axis is that of several rows, or "
@@ -209,37 +213,37 @@ class _Program(RowMoves):
         self.axes[node.name] = self._axes_at(operand, op)
         inside = TRUE
         if op.zero:
-            ends = compare(">=", op.at_, 0) if self.ended(op.at_) else TRUE
-            inside = self.plain(both(ends, compare("<", op.at_, size)))
+            ends = compare(">=", op.at_, 0) if self.is_dynamic(op.at_) else TRUE
+            inside = self.simplified(both(ends, compare("<", op.at_, size)))
         pick, args = op.at(self.by), [operand.ref]
-        if self.ended(op.at_):
+        if self.is_dynamic(op.at_):
             axes = LETTERS[: len(operand.shape)]
             axis = axes[op.axis]
             pick = Take(labels=f"{axes},->{axes.replace(axis, '')}", axis=axis)
             args.append(self.number(op.at_))
-        if not self.ended(inside):
+        if not self.is_dynamic(inside):
             self.put(node, pick, args)
             return
-        there = self.condition(inside)
+        on = self.condition(inside)
         y = self.emit(pick, tuple(args), "picked")
-        zero = self.emit(Const(value=0, dtype=self.g[node.name].type.dtype), ())
-        self.put(node, choice(len(shape_of(node.type)), both=False), (there, y, zero))
+        zero = self.const(0, self.g[node.name].type.dtype)
+        self.put(node, choice(node.tensor.rank, both=False), (on, y, zero))
 
-    def _placed(self, node: Node, op: Place, operand: MaskedOperand) -> None:
-        """A new axis with its one element where only the data know: zero at all other places."""
-        at, places = self.number(op.at_), self.places(op.size)
-        here = self.emit(el.Equal(labels=",a->a"), (at, places), "here")
+    def _place(self, node: Node, op: Place, operand: MaskedOperand) -> None:
+        """Rewrite an op that puts a value at a position, set by data, of an axis of zeros."""
+        at, positions = self.number(op.at_), self.positions(op.size)
+        here = self.emit(el.Equal(labels=",a->a"), (at, positions), "here")
         axes = LETTERS[: len(operand.shape) + 1]
         c = axes[op.axis]
-        zero = self.emit(Const(value=0, dtype=self.g.type(operand.ref).dtype), ())
+        zero = self.const(0, self.g.type(operand.ref).dtype)
         where = el.Where(labels=join_labels((c, axes.replace(c, ""), ""), axes))
         self.put(node, where, [here, operand.ref, zero])
 
     def _axes_at(self, operand: MaskedOperand, op: Pick) -> Axes:
-        """Find what the other axes run along; axes of all rows become axes of the picked row."""
+        """The runs of the axes that are left; axes of all rows become axes of the picked row."""
         out = list[Along | None]()
         for a in (a for k, a in enumerate(operand.axes) if k != op.axis):
-            if a is not None and a.rows and not self.ended(op.at_):
+            if a is not None and a.rows and not self.is_dynamic(op.at_):
                 pairs = zip(self.rows, a.rows, strict=True)
                 rows = (
                     lin([(e.lo, 1), (op.at_, e.step)])
@@ -254,15 +258,15 @@ class _Program(RowMoves):
     # ---- choices and numbers
 
     def _merge(self, node: Node, op: Merge) -> None:
-        """Branches by T are chosen by data, the others as before; of numbers, in each row."""
-        if any(map(self.ended, op.when)) and all(map(self._is_number, node.args)):
-            node = self.n = self._grow(node, self.rows.dims)
-        op = Merge(when=tuple(map(self.plain, op.when)))
-        fixed = [k for k, c in enumerate(op.when) if not self.ended(c)]
-        ended = [k for k, c in enumerate(op.when) if self.ended(c)]
-        xs = [self._of_row(node, a, self.operand(node, k)) for k, a in enumerate(node.args)]
-        if self.says_alive(node) and self.time in node.domain:
-            here = self.before(Sym(self.time), tuple(r.sym for r in self.rows))
+        """Rewrite a merge: branches by T are chosen by data, the others as before."""
+        if any(map(self.is_dynamic, op.when)) and all(map(self._is_number, node.args)):
+            node = self.n = self._vary_with_rows(node, self.rows.dims)
+        op = Merge(when=tuple(map(self.simplified, op.when)))
+        fixed = [k for k, c in enumerate(op.when) if not self.is_dynamic(c)]
+        ended = [k for k, c in enumerate(op.when) if self.is_dynamic(c)]
+        xs = [self._branch_of_row(node, a, self.operand(node, k)) for k, a in enumerate(node.args)]
+        if self.is_alive_mask(node) and self.time in node.domain:
+            here = self.is_before_end(Sym(self.time), self.own_row)
             for k, a in enumerate(node.args):
                 if not isinstance(self.graph[a.name].op, el.Going):
                     xs[k] = replace(xs[k], ref=self.emit(el.And(), (here, xs[k].ref), "begins"))
@@ -270,93 +274,89 @@ class _Program(RowMoves):
         if not ended:
             self.put(node, op, [x.ref for x in xs])
             return
-        refs = {k: self._inside(xs[k].ref) for k in ended}
+        refs = {k: self._zero_outside(xs[k].ref) for k in ended}
         kept = (*fixed, ended[-1])  # those by T become one
         node = replace(node, locs=tuple(node.locs[k] for k in kept) if node.locs else ())
-        made = refs[ended[-1]]
+        value = refs[ended[-1]]
         where = choice(len(shape_of(node.type)))
         for k in reversed(ended[:-1]):
-            made = self.emit(
-                where, (self.condition(op.when[k]), refs[k], made), f"{node.name}_chosen"
-            )
-        if not fixed:
-            self.put(node, Merge(when=(TRUE,)), [made])
-            return
-        rest = negate(either(*(op.when[k] for k in fixed)))
-        self.put(
-            node,
-            Merge(when=(*(op.when[k] for k in fixed), rest)),
-            [*(xs[k].ref for k in fixed), made],
-        )
+            args = (self.condition(op.when[k]), refs[k], value)
+            value = self.emit(where, args, f"{node.name}_chosen")
+        when = tuple(op.when[k] for k in fixed)
+        rest = negate(either(*when)) if fixed else TRUE
+        self.put(node, Merge(when=(*when, rest)), [*(xs[k].ref for k in fixed), value])
 
-    def _of_row(self, node: Node, ref: Ref, operand: MaskedOperand) -> MaskedOperand:
-        """The operand of a branch: of the row of its point, if it came to vary with rows."""
-        if ref.name not in self.grown:
+    def _branch_of_row(self, node: Node, ref: Ref, operand: MaskedOperand) -> MaskedOperand:
+        """The operand of a branch; if it came to vary with rows, it is of the point's row."""
+        if ref.name not in self.per_row:
             return operand
-        domain, read = self.grown[ref.name], self.graph[ref.name].domain.dims
+        domain, read = self.per_row[ref.name], self.graph[ref.name].domain.dims
         missing = [d for d in domain.dims if d not in read and d not in node.domain]
         if missing:
-            self._rowless(", ".join(missing))
+            self._refuse_without_rows(", ".join(missing))
         own: dict[str, Index] = {r.dim: r.sym for r in domain}
         index = own | dict(zip(read, operand.ref.index, strict=True))
-        return replace(operand, ref=Ref(ref.name, tuple(index[d] for d in domain.dims)), whole=None)
+        return replace(operand, ref=Ref(ref.name, tuple(index[d] for d in domain.dims)), read=None)
 
     def _value(self, node: Node, op: Value) -> None:
-        """A number made of T: of its row, or counted over the rows that it is multiplied with."""
-        self.n = self._grow(node, self._needs(op.expr))
+        """Rewrite a number made of T: of its row, or summed over the rows that multiply it."""
+        self.n = self._vary_with_rows(node, self._row_dims(op.expr))
         if isinstance(op.expr, (Cmp, Logic)):
-            ref = self.condition(self.plain(op.expr))
+            ref = self.condition(self.simplified(op.expr))
         else:
             ref = self.number(op.expr)
         self.put(self.n, el.Cast(to=op.dtype), [ref])
 
-    def _grow(self, node: Node, dims: Iterable[str]) -> Node:
-        """The equation, which varies with some dims more."""
+    def _vary_with_rows(self, node: Node, dims: Iterable[str]) -> Node:
+        """Add dims to the domain of an equation."""
         every = {*node.domain.dims, *dims}
         if every == {*node.domain.dims}:
             return node
         order = list(self.graph.declared)
         box = Domain(tuple(self.ranges[d] for d in sorted(every, key=order.index)))
-        self.grown[node.name] = box
+        self.per_row[node.name] = box
         return replace(node, domain=box)
 
-    def _in_rows(self, node: Node) -> Node:
-        """Fold each row by itself if an equation folds numbers along T elements of its row."""
+    def _fold_by_row(self, node: Node) -> Node:
+        """Let an equation vary with rows if it reduces plain numbers along T elements of a row."""
         sizes = [shape_of(self.graph.read_type(a)) for a in node.args]
-        folds = folded(node.op, "f32") if not ends_last(node.op) else []
-        alone = any(self.ended(sizes[k][axis]) for k, axis, _ in folds)
+        folds = neutral_fills(node.op, "f32") if not reads_only_earlier(node.op) else []
+        alone = any(self.is_dynamic(sizes[k][axis]) for k, axis, _ in folds)
         if alone and all(map(self._is_number, node.args)):
-            return self._grow(node, self.rows.dims)
+            return self._vary_with_rows(node, self.rows.dims)
         return node
 
-    def _with_rows(self, node: Node, op: Op, xs: list[MaskedOperand]) -> Op:
-        """Operands that came to vary with rows: ours, or those along an axis beside them."""
+    def _with_row_reads(self, node: Node, op: Op, xs: list[MaskedOperand]) -> Op:
+        """Rewrite reads of what came to vary with rows, to the own row or to an axis of rows.
+
+        Returns the op with labels for the axes that operands have gained.
+        """
         sides = _sides(node, op, xs)
         ins, more = ["" if s is None else s.labels for s in sides], set[str]()
         for k, a in enumerate(node.args):
-            if a.name not in self.grown:
+            if a.name not in self.per_row:
                 continue
             index = dict(zip(self.graph[a.name].domain.dims, xs[k].ref.index, strict=True))
             lead = ""
-            for r in (r for r in self.grown[a.name] if r.dim not in index):
+            for r in (r for r in self.per_row[a.name] if r.dim not in index):
                 letter = "" if r.dim in node.domain else self._row_axis(r, sides)
                 if letter and letter in ins[k]:
-                    self._rowless(r.dim)
+                    self._refuse_without_rows(r.dim)
                 index[r.dim] = Slice(r.lo, r.hi) if letter else r.sym
                 lead += letter
                 more |= set() if letter else {r.dim}
-            ref = Ref(a.name, tuple(index[r.dim] for r in self.grown[a.name]))
-            xs[k], ins[k] = replace(xs[k], ref=ref, whole=None), lead + ins[k]
+            ref = Ref(a.name, tuple(index[r.dim] for r in self.per_row[a.name]))
+            xs[k], ins[k] = replace(xs[k], ref=ref, read=None), lead + ins[k]
         if more := more - set(node.domain.dims):
             if not all(self._is_number(a) for a in node.args):
-                self._rowless(", ".join(sorted(more)))
-            self._grow(node, more)
+                self._refuse_without_rows(", ".join(sorted(more)))
+            self._vary_with_rows(node, more)
         return _relabeled(op, tuple(len(x.shape) for x in xs), ins[: len(xs)])
 
     def _is_number(self, ref: Ref) -> bool:
-        """Is it made of nothing but numbers, which each row may have for itself?"""
+        """Tell whether a read is of a plain number, which may come to vary with rows."""
         n = self.graph[ref.name]
-        if ref.name in self.grown:
+        if ref.name in self.per_row:
             return True
         known = n.name in self.early and n.op.pure and not set(n.domain.dims) & {*self.rows.dims}
         return known and all(map(self._is_number, n.args))
@@ -370,40 +370,39 @@ class _Program(RowMoves):
                     return c
         return ""
 
-    # ---- what leaves
+    # ---- outputs
 
     def write_zeros(self) -> None:
-        """Every equation that is to be zero past the end of its rows, for all that read it."""
+        """Mask the equations that are to be zero past the end of their rows."""
         for name in [n for n in self.graph.nodes if n in self.zeros.masked]:
             n, raw = self.g[name], self.g.fresh(f"{name}_any")
             self.n, self.g.loc = self.graph[name], n.loc
             box = n.domain
-            alive = self._alive_at(self.graph[name], self.zeros.time(n), [0], box)
-            assert isinstance(n.type, Type)
-            zero = self.emit(Const(value=0, dtype=n.type.dtype), (), within=box)
+            alive = self._is_alive(self.graph[name], self.zeros.time(n), [0], box)
+            zero = self.const(0, n.tensor.dtype, within=box)
             self.g.put(replace(n, name=raw))
-            op = choice(n.type.rank, both=False)
+            op = choice(n.tensor.rank, both=False)
             self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
 
     def _shown(self, name: str) -> str:
-        """An output, zero past the end of each row."""
+        """The name of an output that is zero past the end of each row."""
         n = self.graph[name]
         self.n, self.g.loc = n, n.loc
         if isinstance(n.type, Tuple):
             return name
         shape = n.type.shape
-        x = MaskedOperand(
-            self.g.read(name), shape, self.whole(shape, self.axes[name] or (None,) * len(shape))
-        )
-        for axis, along in enumerate(x.axes):
-            if along is not None and self.ended(shape[axis]) and None not in self.across(x, axis):
+        axes = self.with_row_axes(shape, self.axes[name] or (None,) * len(shape))
+        x = MaskedOperand(self.g.read(name), shape, axes)
+        for axis, (along, size) in enumerate(zip(axes, shape, strict=True)):
+            ragged = along is not None and self.is_dynamic(size)
+            if ragged and None not in self.row_axes(x, axis):
                 x = self.masked(x, axis, 0)
-        return self.ended_with(self.g[x.ref.name], 0)
+        return self.masked_equation(self.g[x.ref.name], 0)
 
 
 @dataclass(frozen=True)
 class Side:
-    """An operand, or the result, of an op that leaves elements in place: its axes by label."""
+    """An operand, or the result, of an op with labels: its axes by label."""
 
     labels: str
     axes: Axes
@@ -411,7 +410,7 @@ class Side:
 
 
 def _sides(node: Node, op: Op, xs: Sequence[MaskedOperand]) -> list[Side | None]:
-    """The operands; of an op that copies along new axes, the result, too."""
+    """The operands of an op with labels; of an expand, the result, too."""
     shape = shape_of(node.type)
     if isinstance(op, Expand):
         source, out = op.labels.split("->")
@@ -423,7 +422,7 @@ def _sides(node: Node, op: Op, xs: Sequence[MaskedOperand]) -> list[Side | None]
 
 
 def _relabeled(op: Op, ranks: tuple[int, ...], ins: Sequence[str]) -> Op:
-    """The op on operands that had these ranks and have gained axes."""
+    """The op with labels for the axes that its operands have gained."""
     if isinstance(op, Elementwise):
         _, out = op.parts(ranks)
         return replace(op, labels=join_labels(tuple(ins), out))
@@ -435,8 +434,3 @@ def _relabeled(op: Op, ranks: tuple[int, ...], ins: Sequence[str]) -> Op:
     if not sizes:
         return Transpose(order=tuple(map(ins[0].index, out)))
     return replace(op, labels=f"{ins[0]}->{out}", sizes=sizes)
-
-
-def _dtype(rows: RowEnds, xs: Sequence[MaskedOperand]) -> str:
-    """The element type of the first operand."""
-    return rows.g.type(xs[0].ref).dtype if xs else "f32"

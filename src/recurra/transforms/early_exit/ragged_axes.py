@@ -1,8 +1,8 @@
-"""Axes that rows fill to different lengths: what they run along, and which ops would mix them up.
+"""Ragged axes: the runs of an op's result, from those of its operands, and the ops that mix them.
 
-x[0:B,i,0:T] is f32[B,T]: its first axis runs along the rows b, its second along t, and row b
-of it ends at T[b,i]. log(x) has the same axes; sum(x, axes=(1,)) must leave out what is past
-the end, and keeps the first.
+x[0:B,i,0:T] is f32[B,T]: its first axis runs along the rows b, its second along t, and row b of it
+ends at T[b,i]. log(x) has the same axes; sum(x, axes=(1,)) keeps the first, and must not count
+elements past the end.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from recurra.ops.reduction import ArgMax, Fold, highest, identity, lowest
 from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
 
-COUNTED = ""  # in place of a dim: data counted the elements, and `part` says how many there are
+COUNTED = ""  # in place of a dim: the number of elements, in `part`, depends on data
 
 
 @dataclass(frozen=True)
 class Along:
     """The run of an axis: it has the length of the slice `part` of `dim`.
 
-    If rows end along `dim`, it is as long as that slice in the row at `rows`: the axis of
-    x[b,0:T] has dim t, part 0:T, rows (b,). The index of a row whose own axis has been reduced is
-    listed in `longest`: of x[0:B,0:T].max(0) the longest row counts.
+    If rows end along `dim`, the slice is of the row at `rows`: the axis of x[b,0:T] has dim t, part
+    0:T, rows (b,). `longest` lists the positions of rows whose own axis has been reduced, so that
+    the longest of them counts, as in x[0:B,0:T].max(0).
     """
 
     dim: str
@@ -43,10 +43,9 @@ class Along:
     rows: tuple[Index, ...] = ()
     longest: tuple[int, ...] = ()
 
-    def at(self, by: Mapping[str, Expr | int], cut: set[str]) -> Along | None:
-        """The same run in a read of the value at `by`; None if it varies with a dim in `cut`."""
-        named = index_symbols(self.part).union(*map(index_symbols, self.rows))
-        if named & cut:
+    def at(self, by: Mapping[str, Expr | int], sliced: set[str]) -> Along | None:
+        """The run in a read of the value at `by`; None if it varies with a dim in `sliced`."""
+        if index_symbols(self.part).union(*map(index_symbols, self.rows)) & sliced:
             return None
         rows = tuple(index_at(e, by) for e in self.rows)
         return replace(self, part=self.part.at(by), rows=rows)
@@ -65,8 +64,8 @@ class RowsDiffer(Exception):
     """One axis that would run along several rows, each of which ends at a point of its own."""
 
 
-def joined(candidates: Iterable[Along | None]) -> Along | None:
-    """The run of an axis that several operands share: they all have its length.
+def shared_run(candidates: Iterable[Along | None]) -> Along | None:
+    """Return the run of an axis that several operands have, all with its length.
 
     Raises RowsDiffer.
     """
@@ -78,7 +77,7 @@ def joined(candidates: Iterable[Along | None]) -> Along | None:
 
 
 def remaining(axes: Axes, shape: Sequence[Expr | int], dropped: Collection[int]) -> Axes:
-    """The axes that remain when some are reduced; rows along those count by the longest."""
+    """Return the axes after some are reduced; of rows along those, the longest counts."""
 
     def is_along(axis: int, part: Index) -> bool:
         a = axes[axis]
@@ -86,11 +85,11 @@ def remaining(axes: Axes, shape: Sequence[Expr | int], dropped: Collection[int])
             return False
         return shape[axis] == part.count if a is None else a.part == part
 
-    def left(along: Along) -> Along:
+    def reduced(along: Along) -> Along:
         gone = {k for k, e in enumerate(along.rows) if any(is_along(j, e) for j in dropped)}
         return replace(along, longest=tuple(sorted({*along.longest, *gone})))
 
-    return tuple(a and left(a) for a in axes)
+    return tuple(a and reduced(a) for a in axes)
 
 
 def _by_label(ins: Sequence[str], out: str, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
@@ -99,8 +98,8 @@ def _by_label(ins: Sequence[str], out: str, shapes: Shapes, xs: Sequence[Axes]) 
         dropped = [k for k, c in enumerate(labels) if c not in out]
         for c, a in zip(labels, remaining(axes, shape, dropped), strict=True):
             found[c].append(a)
-    along = {c: joined(axes) for c, axes in found.items()}
-    return tuple(along[c] for c in out)
+    runs = {c: shared_run(axes) for c, axes in found.items()}  # also of labels that are summed
+    return tuple(runs[c] for c in out)
 
 
 def _pointwise(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
@@ -108,29 +107,20 @@ def _pointwise(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     return _by_label(ins, out, shapes, xs)
 
 
-def _einsum(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
+def _by_parts(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     ins, out = op.parts()
     return _by_label(ins, out, shapes, xs)
 
 
-def _by_labels(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
-    x, i, out = op.parts()
-    return _by_label((x, i), out, shapes, xs)
+def _by_two_labels(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
+    *ins, out = op.parts()
+    return _by_label(ins, out, shapes, xs)
 
 
-def _expand(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
-    src, out = op.labels.split("->")
-    return _by_label((src,), out, shapes, xs)
-
-
-def _folded(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
+def _reduced(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     dropped = op.axes if isinstance(op, Reduction) else (op.axis,)
     axes = remaining(xs[0], shapes[0], dropped)
     return tuple(a for k, a in enumerate(axes) if k not in dropped)
-
-
-def _same(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
-    return xs[0]
 
 
 def _cut(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
@@ -141,67 +131,53 @@ def _cut(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     )
 
 
-def _whole(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
-    return tuple(None if k == op.axis else a for k, a in enumerate(xs[0]))
-
-
-def _branches(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
-    return xs[0] if len(set(xs)) == 1 else (None,) * len(shapes[0])
-
-
-def _inserted(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
-    return (*xs[0][: op.axis], None, *xs[0][op.axis :])
-
-
 def _concat(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     columns = zip(*xs, strict=True)
-    return tuple(None if k == op.axis else joined(c) for k, c in enumerate(columns))
+    return tuple(None if k == op.axis else shared_run(c) for k, c in enumerate(columns))
 
 
 def _scatter(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     columns = enumerate(zip(*xs, strict=True))
-    return tuple(c[0] if k == op.axis else joined(c) for k, c in columns)
+    return tuple(c[0] if k == op.axis else shared_run(c) for k, c in columns)
 
 
 def _reshape(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
-    """Axes of size one come and go; the others stay, or none is known."""
+    """Keep the axes if only axes of size one are added or removed; else none is known."""
     sizes = [(n, a) for n, a in zip(shapes[0], xs[0], strict=True) if n != 1]
     kept = iter(sizes if [n for n, _ in sizes] == [n for n in op.shape if n != 1] else ())
     return tuple(None if n == 1 else next(kept, (n, None))[1] for n in op.shape)
 
 
-_AXES: dict[type[Op], Callable[[Any, Shapes, Sequence[Axes]], Axes]] = {
+Rule = Callable[[Any, Shapes, Sequence[Axes]], Axes]
+_AXES: dict[type[Op], Rule] = {
     Elementwise: _pointwise,
-    Einsum: _einsum,
-    ByLabel: _by_labels,
-    Expand: _expand,
+    Einsum: _by_parts,
+    ByLabel: _by_two_labels,
+    Expand: lambda op, shapes, xs: _by_label(
+        (op.labels.split("->")[0],), op.labels.split("->")[1], shapes, xs
+    ),
     Transpose: lambda op, _, xs: tuple(xs[0][k] for k in op.order),
-    Reduction: _folded,
-    DiscountedSum: _folded,
-    Pick: _folded,
-    Discounts: _inserted,
-    Place: _inserted,
-    OneHot: _inserted,
-    CumSum: _same,
-    CumProd: _same,
-    CumMax: _same,
-    Sort: _same,
-    ArgSort: _same,
-    TopK: _whole,
+    **dict.fromkeys((Reduction, DiscountedSum, Pick), _reduced),
+    **dict.fromkeys(
+        (Discounts, Place, OneHot), lambda op, _, xs: (*xs[0][: op.axis], None, *xs[0][op.axis :])
+    ),
+    **dict.fromkeys(
+        (CumSum, CumProd, CumMax, Sort, ArgSort, Flip, Softmax, LogSoftmax), lambda op, _, xs: xs[0]
+    ),
+    **dict.fromkeys(
+        (TopK, Pad),
+        lambda op, _, xs: tuple(None if k == op.axis else a for k, a in enumerate(xs[0])),
+    ),
     Scatter: _scatter,
-    Flip: _same,
-    Softmax: _same,
-    LogSoftmax: _same,
     Cut: _cut,
-    Pad: _whole,
     Concat: _concat,
     Reshape: _reshape,
-    Merge: _branches,
+    Merge: lambda op, shapes, xs: xs[0] if len(set(xs)) == 1 else (None,) * len(shapes[0]),
 }
 
 
 def result_axes(op: Op, shapes: Shapes, xs: Sequence[Axes]) -> Axes | None:
-    """Find what the axes of the result run along; None: the op cannot say.
+    """Return the runs of the result's axes; None if the op has no rule.
 
     Raises RowsDiffer.
     """
@@ -209,8 +185,8 @@ def result_axes(op: Op, shapes: Shapes, xs: Sequence[Axes]) -> Axes | None:
     return None if rule is None else rule(op, shapes, xs)
 
 
-def folded(op: Any, dtype: str) -> list[tuple[int, int, float]]:
-    """(operand, axis, what leaves the result alone) for every axis whose elements the op mixes."""
+def neutral_fills(op: Any, dtype: str) -> list[tuple[int, int, float]]:
+    """Return (operand, axis, neutral value) for each axis whose elements the op combines."""
     match op:
         case ArgMax():
             return [(0, a, lowest(dtype)) for a in op.axes]
@@ -240,13 +216,13 @@ def folded(op: Any, dtype: str) -> list[tuple[int, int, float]]:
             return []
 
 
-def ends_last(op: Op) -> bool:
-    """Tell whether an element of the result is made of none behind it along the op's axis."""
+def reads_only_earlier(op: Op) -> bool:
+    """Tell whether an element of the result depends on no element behind it along the axis."""
     return isinstance(op, (CumProd, CumMax)) or (isinstance(op, CumSum) and not op.reverse)
 
 
 def moved_axes(op: Op, operands: int) -> list[tuple[int, int]]:
-    """(operand, axis) for every axis along which the op puts elements at other places."""
+    """Return (operand, axis) for each axis along which the op moves elements."""
     match op:
         case Flip() | Sort() | ArgSort() | TopK() | Cut() | Pad() | Concat() | Scatter():
             return [(k, op.axis) for k in range(operands)]
@@ -256,8 +232,8 @@ def moved_axes(op: Op, operands: int) -> list[tuple[int, int]]:
             return []
 
 
-def partial(op: Op, dtypes: Sequence[str]) -> list[tuple[int, float]]:
-    """(operand, a value that will do) for operands of which the op does not take every number."""
+def safe_fills(op: Op, dtypes: Sequence[str]) -> list[tuple[int, float]]:
+    """Return (operand, valid value) for operands that the op does not define for all values."""
     match op:
         case Take():
             return [(1, 0)]

@@ -1,17 +1,15 @@
-"""Zeros past the end of rows, placed so that sums over them need no masks of their own.
+"""Choose equations to set to zero past the end of rows, so that sums over rows need no masks.
 
     Σ over b,t of  d_y · x[b,t] ⊗ ..      zero past the end if d_y is, and if x is finite there
     d_y[b,t] = d_l · w                    zero if d_l is: one scalar per point is masked
 
-`settled` is what holds: the greatest sets of equations that are zero, and finite, past the end,
-given those that are masked. A recurrence that goes on past its end may grow until it overflows: it
-is finite only if something bounds it, h[t+1] = tanh(w h). `plan` proposes what to mask; it is only
-believed if that settles it.
+`solve` finds the greatest sets of equations that are zero, and finite, past the end, for the
+equations masked so far. A recurrence that goes on past its end may overflow: it is finite only if
+an op bounds it, h[t+1] = tanh(w h). `plan` proposes what to mask, and `solve` checks it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf, prod
 
@@ -68,16 +66,16 @@ _BOUNDED = (
 )
 
 ZERO, FINITE = "zero", "finite"
-NOTHING = "nothing"  # zero, or a product of zero and what need not be finite: of no gradient a part
+NOTHING = "nothing"  # zero, or zero times any value: it does not count in sums of gradients
 KINDS = (ZERO, FINITE, NOTHING)
 Fact = tuple[str, str]  # (one of KINDS, equation)
-Way = tuple[float, frozenset[str]]  # elements to mask per point, and the equations that have them
-_NO_WAY: Way = (inf, frozenset())
+Masks = tuple[float, frozenset[str]]  # elements to mask per point, and the equations to mask
+_IMPOSSIBLE: Masks = (inf, frozenset())
 
 
 @dataclass
 class Zeros:
-    """The equations of one time in a graph; `masked` are zero past the end of their row."""
+    """The facts that hold past the end of rows, if the equations in `masked` are set to zero."""
 
     graph: Graph
     times: frozenset[str]
@@ -85,10 +83,10 @@ class Zeros:
     grows: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
-        self.holds = self.settled()
+        self.holds = self.solve()
 
     def mask(self, name: str) -> bool:
-        """Makes an equation zero past the end of rows, here or further up. False: it cannot be."""
+        """Make an equation zero past the end of rows, by masks on it or its operands."""
         if (ZERO, name) in self.holds:
             return True
         cost, names = self.plan((ZERO, name), {})
@@ -96,21 +94,21 @@ class Zeros:
             return False
         before = set(self.masked)
         self.masked |= names
-        self.holds = self.settled()
+        self.holds = self.solve()
         if (ZERO, name) not in self.holds:
             self.masked = before | {name}
-            self.holds = self.settled()
+            self.holds = self.solve()
         return True
 
     def time(self, node: Node) -> str:
-        """The one time that an equation varies with; "" if there is none, or several."""
+        """The one time dim that an equation is over; "" if there is none, or several."""
         mine = [d for d in node.domain.dims if d in self.times]
         return mine[0] if len(mine) == 1 else ""
 
-    # ---- what a fact needs
+    # ---- the premises of a fact
 
-    def given(self, fact: Fact) -> bool | None:
-        """Is it so whatever the operands are? None: it depends on them."""
+    def known(self, fact: Fact) -> bool | None:
+        """Tell whether a fact holds for any operands; None if it depends on them."""
         kind, name = fact
         n = self.graph[name]
         if name in self.masked and kind != NOTHING:
@@ -126,12 +124,12 @@ class Zeros:
             return True
         return None if self.time(n) else False
 
-    def needs(self, fact: Fact) -> list[list[Fact]]:
-        """Sets of facts, each of which is enough."""
+    def premises(self, fact: Fact) -> list[list[Fact]]:
+        """Sets of facts, each of which implies a fact."""
         kind, name = fact
         n = self.graph[name]
         every = [(kind, a.name) for a in n.args]
-        if self._of_nothing(n):
+        if self._is_empty_extremum(n):
             return []
         if kind == FINITE:
             return [every] if isinstance(n.op, _TOTAL) or self._safe_div(n) else []
@@ -155,27 +153,27 @@ class Zeros:
             case _:
                 return []
 
-    def _of_nothing(self, node: Node) -> bool:
-        """Is it the extremum of what is empty past the end, x[b,t:T]? It is infinite there."""
+    def _is_empty_extremum(self, node: Node) -> bool:
+        """Tell whether an extremum is infinite past the end, where x[b,t:T] is empty."""
         if not isinstance(node.op, (Max, Min)):
             return False
         shape = self.graph.read_type(node.args[0]).shape
         return any(self.times & symbols(shape[k]) for k in node.op.axes)
 
     def _is_outside(self, node: Node, op: Pick) -> bool:
-        """Past the end of a row, is an element asked for that its axis does not have?"""
+        """Tell whether a pick past the end of a row is outside of its axis."""
         size = self.graph.read_type(node.args[0]).shape[op.axis]
         shift = is_shift(op.at_, self.time(node)) if self.time(node) else None
         return shift is not None and shift >= 0 and size == node.domain[self.time(node)].hi
 
     def _safe_div(self, node: Node) -> bool:
-        """A division by what does not vary with time: it is not zero where rows have points."""
-        return isinstance(node.op, el.Div) and not self.times & set(
-            self.graph[node.args[1].name].domain.dims
-        )
+        """Tell whether a division is by a value constant in time, which is not zero inside rows."""
+        if not isinstance(node.op, el.Div):
+            return False
+        return not self.times & set(self.graph[node.args[1].name].domain.dims)
 
     def _later(self, node: Node, ref: Ref) -> bool:
-        """Past the end of a row, are all the points that are read past it too?"""
+        """Tell whether points past the end of a row read points past the end only."""
         source = self.graph[ref.name]
         if isinstance(source.op, Const):
             return True
@@ -188,8 +186,8 @@ class Zeros:
 
     # ---- the greatest set of facts
 
-    def settled(self) -> frozenset[Fact]:
-        """All that holds: what fails is taken away until nothing more does."""
+    def solve(self) -> frozenset[Fact]:
+        """Find the greatest set of facts by removing those that fail until none does."""
         self.grows = self.growing()
         facts = {(kind, n) for n in self.graph.nodes for kind in (ZERO, NOTHING)}
         facts |= {(FINITE, n) for n in self.graph.nodes if n not in self.grows}
@@ -204,17 +202,17 @@ class Zeros:
         return frozenset(facts)
 
     def _follows(self, fact: Fact, facts: set[Fact]) -> bool:
-        known = self.given(fact)
+        known = self.known(fact)
         if known is not None:
             return known
-        return any(all(f in facts for f in need) for need in self.needs(fact))
+        return any(facts.issuperset(premise) for premise in self.premises(fact))
 
     def growing(self) -> set[str]:
-        """Equations whose values past the end of a row depend on themselves, and nothing bounds."""
+        """The equations that depend on themselves past the end of a row without a bound."""
 
         def unbounded(name: str) -> bool:
             n = self.graph[name]
-            return self.given((FINITE, name)) is None and not isinstance(n.op, _BOUNDED)
+            return self.known((FINITE, name)) is None and not isinstance(n.op, _BOUNDED)
 
         def operands(name: str) -> list[str]:
             return [a.name for a in self.graph[name].args if unbounded(a.name)]
@@ -224,29 +222,22 @@ class Zeros:
 
     # ---- a cheap way
 
-    def plan(self, fact: Fact, seen: dict[Fact, Way]) -> Way:
-        """The fewest elements that make a fact so, as far as one look at each equation tells."""
+    def plan(self, fact: Fact, seen: dict[Fact, Masks]) -> Masks:
+        """The fewest elements to mask for a fact, as far as one look at each equation shows."""
         if fact in self.holds:
             return 0, frozenset()
         if fact in seen:
             return seen[fact]
         seen[fact] = 0, frozenset()  # on a cycle: if all else holds, this does
         n = self.graph[fact[1]]
-        best = self._alone(n)
-        if self.given(fact) is None and not (fact[0] == FINITE and n.name in self.grows):
-            for need in self.needs(fact):
-                best = min(best, _together(self.plan(f, seen) for f in need), key=lambda w: w[0])
+        best = _IMPOSSIBLE
+        if self.time(n) and isinstance(n.type, Type) and not isinstance(n.op, Input):
+            size = prod(s if isinstance(s, int) else 64 for s in n.type.shape)
+            best = size, frozenset({n.name})  # the equation itself
+        if self.known(fact) is None and not (fact[0] == FINITE and n.name in self.grows):
+            for premise in self.premises(fact):
+                parts = [self.plan(f, seen) for f in premise]
+                names = frozenset[str]().union(*(names for _, names in parts))
+                best = min(best, (sum(cost for cost, _ in parts), names), key=lambda m: m[0])
         seen[fact] = best
         return best
-
-    def _alone(self, node: Node) -> Way:
-        """Masking the equation itself."""
-        if not self.time(node) or not isinstance(node.type, Type) or isinstance(node.op, Input):
-            return _NO_WAY
-        size = prod(s if isinstance(s, int) else 64 for s in node.type.shape)
-        return size, frozenset({node.name})
-
-
-def _together(ways: Iterable[Way]) -> Way:
-    found = list(ways)
-    return sum(cost for cost, _ in found), frozenset[str]().union(*(names for _, names in found))

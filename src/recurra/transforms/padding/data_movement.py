@@ -1,17 +1,17 @@
-"""Padding through the ops that move elements: by label, by dim, by data.
+"""The padding rules of ops that move elements.
 
-The valid part of an axis always starts at 0, so whatever moves it must move it there.
+The valid part of an axis always starts at 0, so an op that moves it must move it there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from recurra.ir.expr import Expr, Sym, maximum, mul
 from recurra.ir.op import LETTERS, join_labels
-from recurra.ir.types import Type
 from recurra.ops import elementwise as el
 from recurra.ops.indexing import OneHot, Pick, Place, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
@@ -38,9 +38,8 @@ def flip(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
         return PaddedEquation(op, (operand.ref,), operand.fill)
     length = operand.valid[op.axis]
     at = maximum(length - 1 - Sym(padding.iota), 0)
-    index = padding.emit(
-        Value(expr=at, bind=((padding.iota, padding.size(operand, op.axis), 0),)), (), "turned"
-    )
+    value = Value(expr=at, bind=((padding.iota, padding.size(operand, op.axis), 0),))
+    index = padding.emit(value, (), "turned")
     axes = LETTERS[: operand.rank]
     c = axes[op.axis]
     take = Take(labels=f"{axes},Z->{axes.replace(c, 'Z')}", axis=c)
@@ -55,31 +54,29 @@ def transpose(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 
 def reshape(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    """Reshape: only the first changed axis may have padding; its valid part stays in front."""
+    """Only the first changed axis may have padding; its valid part stays in front."""
     op = padding.op(Reshape)
     lead, tail = _shared(operand.valid, op.shape)
     have, want = len(operand.valid) - tail, len(op.shape) - tail
     padded = list(padding.g.type(operand.ref).shape)
     old, new = padded[lead:have], list(op.shape[lead:want])
     fill: list[Fill | None] = [None] * len(new)
-    if any(f is not None for f in operand.fill[lead:have]):
+    first_fill, *other_fills = operand.fill[lead:have] or (None,)
+    if first_fill is not None or any(f is not None for f in other_fills):
         first, *rest = new
-        if any(f is not None for f in operand.fill[lead + 1 : have]) or any(
-            map(padding.varies, rest)
-        ):
+        if any(f is not None for f in other_fills) or any(map(padding.varies, rest)):
             padding.refuse(
                 f"{padding.graph.read_type(padding.n.args[0])} and {padding.n.type} "
                 "share no leading axis",
                 "transpose the axis whose length changes to the front",
             )
-        new[0] = padding.static(first) if rest else _times(old)
-        if _times(old) != _times(new):
-            padding.refuse(f"the padded sizes {_times(old)} and {_times(new)} differ")
-        fill[0] = operand.fill[lead]
-    shape = (*padded[:lead], *new, *padded[have:])
-    return PaddedEquation(
-        Reshape(shape=shape), (operand.ref,), (*operand.fill[:lead], *fill, *operand.fill[have:])
-    )
+        new[0], total = padding.static(first) if rest else _product(old), _product(old)
+        if total != _product(new):
+            padding.refuse(f"the padded sizes {total} and {_product(new)} differ")
+        fill[0] = first_fill
+    new_op = Reshape(shape=(*padded[:lead], *new, *padded[have:]))
+    fills = (*operand.fill[:lead], *fill, *operand.fill[have:])
+    return PaddedEquation(new_op, (operand.ref,), fills)
 
 
 def _shared(one: Sequence[Any], other: Sequence[Any]) -> tuple[int, int]:
@@ -90,15 +87,12 @@ def _shared(one: Sequence[Any], other: Sequence[Any]) -> tuple[int, int]:
     return lead, next((k for k, (m, n) in enumerate(pairs) if m != n), len(pairs))
 
 
-def _times(sizes: Sequence[Expr | int]) -> Expr | int:
-    total = 1
-    for s in sizes:
-        total = mul(total, s)
-    return total
+def _product(sizes: Sequence[Expr | int]) -> Expr | int:
+    return reduce(mul, sizes, 1)
 
 
 def cut(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    """A cut of fixed length lies in the valid part; a longer one may read zeros behind the end."""
+    """A cut of fixed length is in the valid part; a longer one may read zeros behind the end."""
     op = padding.op(Cut)
     fill = list(operand.fill)
     f, fill[op.axis] = fill[op.axis], None
@@ -109,30 +103,29 @@ def cut(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     beyond = padding.excess(operand, top + size - padding.size(operand, op.axis))
     if beyond != 0:
         wide = Pad(axis=op.axis, before=0, after=beyond)
-        operand = replace(
-            operand, ref=padding.emit(wide, (operand.ref,), f"{operand.ref.name}_wide")
-        )
-        fill = [None if e is None else join(e, 0.0) for e in fill]
+        ref = padding.emit(wide, (operand.ref,), f"{operand.ref.name}_wide")
+        operand, fill = replace(operand, ref=ref), _joined(fill, 0.0)
     to_the_end = op.start + op.size == operand.valid[op.axis]
     fill[op.axis] = (join(f, 0.0) if f is not None else 0.0) if to_the_end else ANY
     return PaddedEquation(replace(op, size=size), (operand.ref,), fill)
 
 
 def pad(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    """Pad: the elements behind the valid part hold the value already, or are made to."""
+    """The elements behind the valid part hold the value already, or are made to."""
     op = padding.op(Pad)
-    fill = [None if f is None else join(f, constant_fill(op.value)) for f in operand.fill]
-    if (
-        operand.fill[op.axis] is None
-        and not padding.varies(op.before)
-        and not padding.varies(op.after)
-    ):
+    fill = _joined(operand.fill, constant_fill(op.value))
+    static = not padding.varies(op.before) and not padding.varies(op.after)
+    if operand.fill[op.axis] is None and static:
         return PaddedEquation(op, (operand.ref,), fill)
-    assert isinstance(padding.n.type, Type)
-    size = padding.static(padding.n.type.shape[op.axis])
+    size = padding.static(padding.n.tensor.shape[op.axis])
     new, ref = padding.placed(operand, op.axis, op.before, size, op.value)
     fill[op.axis] = constant_fill(op.value)
     return PaddedEquation(new, (ref,), fill)
+
+
+def _joined(fills: Sequence[Fill | None], fill: Fill) -> list[Fill | None]:
+    """The fill of each axis that has padding, joined with another."""
+    return [None if f is None else join(f, fill) for f in fills]
 
 
 def concat(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
@@ -146,9 +139,8 @@ def concat(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     if all(x.fill[op.axis] is None for x in xs[:-1]):
         fill[op.axis] = xs[-1].fill[op.axis]
         return PaddedEquation(op, tuple(x.ref for x in xs), fill)
-    assert isinstance(padding.n.type, Type)
-    size = padding.static(padding.n.type.shape[op.axis])
-    add = el.Or() if padding.n.type.dtype == "bool" else el.Add()
+    size = padding.static(padding.n.tensor.shape[op.axis])
+    add = el.Or() if padding.n.tensor.dtype == "bool" else el.Add()
     start = 0
     parts = []
     for x in xs:
@@ -169,15 +161,15 @@ def pick(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     if f is not None and f != 0 and not padding.below(op.at_, length):
         operand = padding.masked(operand, op.axis, 0.0)
     kept = [f for k, f in enumerate(operand.fill) if k != op.axis]
-    return PaddedEquation(op, (operand.ref,), [None if f is None else join(f, 0.0) for f in kept])
+    return PaddedEquation(op, (operand.ref,), _joined(kept, 0.0))
 
 
 def place(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
+    """Zero at all places but one."""
     op = padding.op(Place)
-    rest = [None if f is None else join(f, 0.0) for f in operand.fill]
-    inside = padding.below(op.at_, op.size)
+    fill, inside = _joined(operand.fill, 0.0), padding.below(op.at_, op.size)
     new: Fill = 0.0 if inside else join(0.0, padding.fill(operand, None, op.size))
-    fill = [*rest[: op.axis], new, *rest[op.axis :]]
+    fill.insert(op.axis, new)
     return PaddedEquation(replace(op, size=padding.static(op.size)), (operand.ref,), fill)
 
 
@@ -199,24 +191,20 @@ def take(padding: Padding, source: PaddedOperand, places: PaddedOperand) -> Padd
 
 
 def _before(padding: Padding, operand: PaddedOperand, length: Expr | int) -> PaddedOperand:
-    """Positions that are below a length."""
+    """Positions, at most the last of an axis."""
     type_ = padding.g.type(operand.ref)
     last = padding.emit(Value(expr=length - 1, dtype=type_.dtype), (), "last")
     axes = LETTERS[: operand.rank]
     minimum = el.Minimum(labels=join_labels((axes, ""), axes))
-    return replace(
-        operand, ref=padding.emit(minimum, (operand.ref, last), f"{operand.ref.name}_inside")
-    )
+    ref = padding.emit(minimum, (operand.ref, last), f"{operand.ref.name}_inside")
+    return replace(operand, ref=ref)
 
 
 def one_hot(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     op = padding.op(OneHot)
-    fill = [None if f is None else FINITE for f in operand.fill]
-    return PaddedEquation(
-        replace(op, size=padding.static(op.size)),
-        (operand.ref,),
-        [*fill[: op.axis], FINITE, *fill[op.axis :]],
-    )
+    fill: list[Fill | None] = [None if f is None else FINITE for f in operand.fill]
+    fill.insert(op.axis, FINITE)
+    return PaddedEquation(replace(op, size=padding.static(op.size)), (operand.ref,), fill)
 
 
 def expand(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
@@ -228,9 +216,8 @@ def expand(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
         operand.fill[src.index(c)] if c in src else padding.fill(operand, None, next(new))
         for c in out
     ]
-    return PaddedEquation(
-        replace(op, sizes=tuple(map(padding.static, op.sizes))), (operand.ref,), fill
-    )
+    new_op = replace(op, sizes=tuple(map(padding.static, op.sizes)))
+    return PaddedEquation(new_op, (operand.ref,), fill)
 
 
 def const(padding: Padding) -> PaddedEquation:
@@ -243,5 +230,4 @@ def symbolic(padding: Padding) -> PaddedEquation:
     """Numbers along a padded axis simply go on."""
     op = padding.op(Value, Uniform, Permutation)
     bind = tuple((dim, padding.static(size), axis) for dim, size, axis in op.bind)
-    assert isinstance(padding.n.type, Type)
-    return PaddedEquation(replace(op, bind=bind), (), [FINITE] * padding.n.type.rank)
+    return PaddedEquation(replace(op, bind=bind), (), [FINITE] * padding.n.tensor.rank)

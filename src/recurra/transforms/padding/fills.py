@@ -1,4 +1,4 @@
-"""The padding of an op's result, from that of its operands, as numbers where they are known."""
+"""Compute the fill of an op's result from the fills of its operands, as a number if known."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TOTAL = (
 
 
 def pointwise(op: Any, xs: Sequence[Fill], dtypes: Sequence[str], has: Sequence[bool]) -> Fill:
-    """The padding of an elementwise result. `has`: does the operand have the axis at all?"""
+    """Return the fill of an elementwise result; `has` tells which operands have the axis."""
     numbers = [x for x in xs if not isinstance(x, Unknown)]
     if len(numbers) == len(xs):
         return _apply(op, numbers, dtypes)
@@ -70,14 +70,14 @@ def _apply(op: Any, numbers: Sequence[float], dtypes: Sequence[str]) -> Fill:
 
 
 def contracted(xs: Sequence[Fill]) -> Fill:
-    """The padding of a sum of products of which these are the factors."""
+    """Return the fill of a sum of products, from those of the factors."""
     if not all(map(finite, xs)):
         return ANY
     return 0.0 if 0 in xs else FINITE
 
 
 def reduced(fill: Fill, monoid: str, neutral: float, masked: bool) -> Fill:
-    """The padding of a kept axis, when others were reduced; `masked`: some of them had padding."""
+    """Return the fill of an axis after a reduction of others; `masked` if these had padding."""
     if monoid == "add":
         return contracted([fill])
     if fill == neutral:

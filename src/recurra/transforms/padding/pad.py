@@ -1,12 +1,12 @@
-"""Axes whose length changes with a dim get one static length, and a mask where it matters.
+"""Give axes whose length changes with a dim one static length, and mask them where it matters.
 
     u[t<T]: f32[t+1] = exp(x[0:t+1])        u[t<T]: f32[T] = exp(x[0:t+1:pad(T)])
     y[t<T]: f32[] = sum(u, axes=(0,))   →   valid[t<T]: bool[T] = value(expr=k < t+1, bind=..)
                                             u_masked[t<T]: f32[T] = where(valid, u, fill)
                                             y[t<T]: f32[] = sum(u_masked, axes=(0,))
 
-The valid length of an axis is the size that the program declares; the padded one is its largest
-over the reader's domain (5 of t:min(t+5, T), T of 0:t+1). Rules are in pad_rules.
+The valid length of an axis is the size that the program declares; the padded length is the largest
+over the reader's domain (5 for t:min(t+5, T), T for 0:t+1). `rules` has a rule for each op.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from recurra.transforms.padding.state import (
     PaddedOperand,
     Padding,
     join,
-    shape_of,
     unused_name,
 )
 from recurra.transforms.padding.widen import widened
-from recurra.transforms.rewriter.rewriting import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting, shape_of
 
 
 def pad(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph with no dim in any type's shape; its static outputs are what they were.
+    """Return the graph with no dim in any type's shape; its outputs stay the same.
 
-    `sizes` are used only where the largest of a length is no closed expression of bounds.
+    `sizes` are used only if the largest of a length is no closed expression of bounds.
     """
     return pad_with_fills(graph, sizes)[0]
 
@@ -49,7 +48,7 @@ def pad(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 def pad_with_fills(
     graph: Graph, sizes: Mapping[str, int]
 ) -> tuple[Graph, Mapping[str, tuple[Fill | None, ...]]]:
-    """`pad`, and what each equation holds in the padding of each axis (None: it has none)."""
+    """Return the padded graph, and the fill of each axis of each equation (None: no padding)."""
     graph = graph.live()
     g, dims = Rewriting.of(graph, sizes), set(graph.declared)
     first = next(iter(graph.nodes.values()))
@@ -69,21 +68,21 @@ def pad_with_fills(
     return Graph({k: g.nodes[k] for k in order}, graph.outputs, graph.dims).live(), p.fills
 
 
-def _static_merge(padding: Padding, node: Node) -> bool:
-    return isinstance(node.op, Merge) and not any(map(padding.varies, shape_of(node.type)))
-
-
 def _order(graph: Graph, padding: Padding) -> list[Node]:
-    """Operands first; recurrences are cut where types are static, at merges if that is enough.
+    """The equations, operands first; cycles are cut where types are static, at merges if enough.
 
-    What they are cut at comes last: it may read what depends on it.
+    The equations at which they are cut come last: they may read their dependents.
     """
-    last = {n.name for n in graph.nodes.values() if _static_merge(padding, n)}
+
+    def is_static(name: str) -> bool:
+        return not any(map(padding.varies, shape_of(graph[name].type)))
+
+    last = {n.name for n in graph.nodes.values() if isinstance(n.op, Merge) and is_static(n.name)}
     while True:
         before = {k: [] if k in last else [a.name for a in n.args] for k, n in graph.nodes.items()}
         parts = components(graph.nodes, before.__getitem__)
         closed = [k for part in parts for k in part if len(part) > 1 or k in before[k]]
-        ragged = [k for k in closed if any(map(padding.varies, shape_of(graph[k].type)))]
+        ragged = [k for k in closed if not is_static(k)]
         if not ragged:
             break
         if len(ragged) == len(closed):
@@ -97,7 +96,7 @@ def _order(graph: Graph, padding: Padding) -> list[Node]:
 
 
 def _rebuild(padding: Padding) -> None:
-    """Replaces one equation by its padded form."""
+    """Replace one equation by its padded form."""
     n = padding.n
     if isinstance(n.type, Tuple) and any(padding.varies(s) for t in n.type.items for s in t.shape):
         padding.refuse("the results of a call cannot have a length that changes with a dim")
@@ -118,12 +117,12 @@ def _rebuild(padding: Padding) -> None:
     _put(padding, rule(padding, *xs))
 
 
-def _put(padding: Padding, made: PaddedEquation) -> None:
-    """Files the padded equation; its type must come out static."""
+def _put(padding: Padding, new: PaddedEquation) -> None:
+    """Store the padded equation, the type of which must be static."""
     n = padding.n
-    type_ = made.op.infer(*map(padding.g.type, made.args))
+    type_ = new.op.infer(*map(padding.g.type, new.args))
     if isinstance(type_, Tuple):  # the results of a call: they have no padding
-        padding.g.put(replace(n, op=made.op, args=made.args))
+        padding.g.put(replace(n, op=new.op, args=new.args))
         return
     assert isinstance(type_, Type)
     valid = shape_of(n.type)
@@ -131,8 +130,8 @@ def _put(padding: Padding, made: PaddedEquation) -> None:
         assert have == want if not padding.varies(want) else not padding.varies(have), (
             f"{n} became {type_}"
         )
-    padding.g.put(replace(n, op=made.op, args=made.args, type=type_))
-    fills = zip(made.fill, valid, strict=True)
+    padding.g.put(replace(n, op=new.op, args=new.args, type=type_))
+    fills = zip(new.fill, valid, strict=True)
     padding.lengths[n.name] = valid
     padding.fills[n.name] = tuple(f if padding.varies(s) else None for f, s in fills)
 
@@ -146,29 +145,23 @@ def _sliced(padding: Padding, ref: Ref) -> Ref:
             padding.refuse(f"the elements of {ref} have different lengths, {s}", "read one of them")
 
     def static(index: Index, extent: Range) -> Index:
-        if (
-            not isinstance(index, Slice)
-            or not padding.varies(index.size)
-            or _streamed(padding, index, extent)
-        ):
+        if not isinstance(index, Slice) or not padding.varies(index.size):
             return index
+        if isinstance(padding.n.op, Fold) and index == Slice(extent.lo, extent.hi):
+            return index  # a fold reads all points of a dim one by one
         return replace(index, pad=padding.static(index.size))
 
     pairs = zip(ref.index, source.domain, strict=True)
     return Ref(ref.name, tuple(static(e, r) for e, r in pairs))
 
 
-def _streamed(padding: Padding, slice_: Slice, extent: Range) -> bool:
-    """A fold over all of a dim, how many points that may have: it reads them one by one."""
-    return isinstance(padding.n.op, Fold) and slice_ == Slice(extent.lo, extent.hi)
-
-
 def _operand(padding: Padding, read: Ref) -> PaddedOperand:
-    """The operand that a read becomes, with the padding that it has."""
+    """A read as an operand with padding."""
     ref = _sliced(padding, read)
     valid = shape_of(padding.graph.read_type(read))
-    slices = [
-        _fill_past_end(padding, have, s) for have, s in zip(ref.slices, read.slices, strict=True)
+    slices: list[Fill | None] = [
+        None if not padding.varies(s.size) or padded.pad is None else FINITE if s.loose else 0.0
+        for padded, s in zip(ref.slices, read.slices, strict=True)
     ]
     own = padding.fills.get(read.name) or (None,) * len(shape_of(padding.graph[read.name].type))
     x = PaddedOperand(ref, valid, (*slices, *own))
@@ -179,18 +172,10 @@ def _operand(padding: Padding, read: Ref) -> PaddedOperand:
     return x
 
 
-def _fill_past_end(padding: Padding, padded: Slice, slice_: Slice) -> Fill | None:
-    """The fill of a padded range past its end; None if it has no padding."""
-    if not padding.varies(slice_.size) or padded.pad is None:
-        return None
-    return FINITE if slice_.loose else 0.0
-
-
 def _merge(padding: Padding) -> None:
-    """A choice of branches: all get one size, each where it is defined, since only one is read."""
+    """Pad a merge: all branches get one size, each where it is defined, since only one is read."""
     n = padding.n
-    assert isinstance(n.type, Type)
-    target = tuple(map(padding.static, n.type.shape))
+    target = tuple(map(padding.static, n.tensor.shape))
     args: list[Ref] = []
     fills: list[tuple[Fill | None, ...]] = []
     for a in n.args:
@@ -206,18 +191,18 @@ def _merge(padding: Padding) -> None:
         fills.append((*(0.0 for _ in a.slices), *(f if f is not None else 0.0 for f in own)))
     fill = tuple(
         join(*column) if padding.varies(s) else None
-        for column, s in zip(zip(*fills, strict=True), n.type.shape, strict=True)
+        for column, s in zip(zip(*fills, strict=True), n.tensor.shape, strict=True)
     )
-    padding.g.put(replace(n, args=tuple(args), type=Type(n.type.dtype, target)))
-    padding.lengths[n.name] = n.type.shape
+    padding.g.put(replace(n, args=tuple(args), type=Type(n.tensor.dtype, target)))
+    padding.lengths[n.name] = n.tensor.shape
     padding.fills[n.name] = fill
 
 
 def _branch(
     padding: Padding, ref: Ref, shape: tuple[Expr | int, ...]
 ) -> tuple[Ref, tuple[Fill | None, ...]]:
-    """A read, with its fills, of `ref` cut or grown to `shape` where its source is defined."""
-    source = padding.g.source(ref)
+    """The read `ref`, with its fills, cut or grown to `shape` where its source is defined."""
+    source = padding.g[ref.name]
     fill = padding.fills.get(ref.name) or (None,) * len(shape)
     if shape_of(source.type) == shape:
         return ref, fill

@@ -1,14 +1,13 @@
-"""Rules for each op with padded operands; the valid part of its result is right.
+"""The rule of each op for padded operands, after which the valid part of the result is right.
 
-An op without a rule here refuses operands whose lengths change with a dim.
+An op without a rule refuses operands whose lengths change with a dim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS, Elementwise, Op, Reduction, fresh_label
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
@@ -23,7 +22,7 @@ from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Const, Value
 from recurra.ops.window import Overlap, Windows
-from recurra.transforms.early_exit.ragged_axes import ends_last, folded
+from recurra.transforms.early_exit.ragged_axes import neutral_fills, reads_only_earlier
 from recurra.transforms.padding import data_movement as moves
 from recurra.transforms.padding.fills import contracted, pointwise, reduced
 from recurra.transforms.padding.state import (
@@ -40,8 +39,30 @@ PadRule = Callable[..., PaddedEquation]
 
 
 def rule_of(op: type[Op]) -> PadRule | None:
-    """The rule of an op, or of its family."""
+    """Return the rule of an op, or of its family."""
     return next((RULES[c] for c in op.__mro__ if c in RULES), None)
+
+
+def _each(fills: Iterable[Fill | None], fill: Fill) -> list[Fill | None]:
+    """A fill for each axis that has padding."""
+    return [None if f is None else fill for f in fills]
+
+
+def _summed(fills: Iterable[Fill | None]) -> list[Fill | None]:
+    """The fill of each axis after a sum over other axes."""
+    return [None if f is None else contracted([f]) for f in fills]
+
+
+def _without(operand: PaddedOperand, axes: Collection[int]) -> list[Fill | None]:
+    """The fills of the axes that are left if some are reduced."""
+    return [f for k, f in enumerate(operand.fill) if k not in axes]
+
+
+def _same_op(
+    padding: Padding, operand: PaddedOperand, fill: Sequence[Fill | None]
+) -> PaddedEquation:
+    """The equation with its op unchanged, on one operand."""
+    return PaddedEquation(padding.n.op, (operand.ref,), fill)
 
 
 def _elementwise(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
@@ -54,46 +75,38 @@ def _elementwise(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     return PaddedEquation(op, tuple(x.ref for x in xs), fill)
 
 
-def _left_out(padding: Padding, operand: PaddedOperand) -> PaddedOperand:
-    """The operand with what leaves the result alone in the padding of what the op folds."""
+def _neutral(padding: Padding, operand: PaddedOperand) -> PaddedOperand:
+    """The operand with the neutral element in the padding that the op would mix with values."""
     op = padding.n.op
-    if ends_last(op):  # its padding comes behind all that is read
+    if reads_only_earlier(op):  # the padding comes behind all that is read
         return operand
-    for _, axis, value in folded(op, padding.g.type(operand.ref).dtype):
+    for _, axis, value in neutral_fills(op, padding.g.type(operand.ref).dtype):
         operand = padding.masked(operand, axis, value)
     return operand
 
 
 def _reduction(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding of a reduced axis becomes the identity of the monoid."""
-    op = padding.op(Reduction)
-    if op.monoid is None:
+    op = padding.op(Reduction, Fold)
+    if isinstance(op, Fold):
+        monoid, axes = op.monoid_of, tuple(range(op.rank))
+    else:
+        monoid, axes = op.monoid, op.axes
+    if monoid is None:
         padding.refuse("its partial results cannot be joined, so padding cannot be left out")
-    return _fold(padding, operand, op.monoid, op.axes)
-
-
-def _streamed(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    op = padding.op(Fold)
-    return _fold(padding, operand, op.monoid_of, tuple(range(op.rank)))
-
-
-def _fold(
-    padding: Padding, operand: PaddedOperand, monoid: str, axes: tuple[int, ...]
-) -> PaddedEquation:
     neutral = identity(monoid, padding.g.type(operand.ref).dtype)
     masked = any(operand.fill[a] is not None for a in axes)
-    operand = _left_out(padding, operand)
-    kept = [f for k, f in enumerate(operand.fill) if k not in axes]
+    operand = _neutral(padding, operand)
+    kept = _without(operand, axes)
     fill = [None if f is None else reduced(f, monoid, neutral, masked) for f in kept]
-    return PaddedEquation(padding.n.op, (operand.ref,), fill)
+    return _same_op(padding, operand, fill)
 
 
 def _argmax(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding is the lowest number; of equals the first wins, which is valid."""
-    op = padding.op(ArgMax)
-    operand = _left_out(padding, operand)
-    kept = [f for k, f in enumerate(operand.fill) if k not in op.axes]
-    return PaddedEquation(op, (operand.ref,), [None if f is None else FINITE for f in kept])
+    operand = _neutral(padding, operand)
+    kept = _without(operand, padding.op(ArgMax).axes)
+    return _same_op(padding, operand, _each(kept, FINITE))
 
 
 def _einsum(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
@@ -116,38 +129,32 @@ def _einsum(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
 
 
 def _discounted_sum(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    op = padding.op(DiscountedSum)
-    operand = _left_out(padding, operand)
-    kept = [f for k, f in enumerate(operand.fill) if k != op.axis]
-    return PaddedEquation(
-        op, (operand.ref,), [None if f is None else contracted([f]) for f in kept]
-    )
+    operand = _neutral(padding, operand)
+    kept = _without(operand, (padding.op(DiscountedSum).axis,))
+    return _same_op(padding, operand, _summed(kept))
 
 
 def _softmax(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    """The padding weighs nothing."""
+    """The padding has no weight."""
     op = padding.op(Softmax, LogSoftmax)
     fill: list[Fill | None] = [
         None if f is None else FINITE if finite(f) else ANY for f in operand.fill
     ]
     if operand.fill[op.axis] is None:
-        return PaddedEquation(op, (operand.ref,), fill)
+        return _same_op(padding, operand, fill)
     dtype = padding.g.type(operand.ref).dtype
     full = padding.never_empty(operand.valid[op.axis])
     bottom = lowest(dtype) if full else -6e4 if dtype == "f16" else -3e38
-    finite_elsewhere = all(
-        f is None or finite(f) for k, f in enumerate(operand.fill) if k != op.axis
-    )
+    is_finite = all(f is None or finite(f) for f in _without(operand, (op.axis,)))
     operand = padding.masked(operand, op.axis, bottom)
     if isinstance(op, LogSoftmax):
-        fill = [None if f is None else ANY for f in fill]
-    else:
-        fill[op.axis] = (0.0 if full else FINITE) if finite_elsewhere else ANY
-    return PaddedEquation(op, (operand.ref,), fill)
+        return _same_op(padding, operand, _each(operand.fill, ANY))
+    fill[op.axis] = (0.0 if full else FINITE) if is_finite else ANY
+    return _same_op(padding, operand, fill)
 
 
 def _attention(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
-    """The padding of the range weighs nothing: the op is told how long that is."""
+    """The padding of the range has no weight: the op gets the valid length."""
     op = padding.op(Attention)
     roles = op.roles()
     labels = (roles.q, roles.k, roles.v, roles.seen)[: len(xs)]
@@ -168,47 +175,37 @@ def _attention(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
 
 
 def _cumsum(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    """The padding comes last, so no valid element sees it; from the end it comes first."""
+    """The padding comes last, so no valid element sees it; if reversed, it is neutral."""
     op = padding.op(CumSum)
-    operand = _left_out(padding, operand)
-    fill = [None if f is None else contracted([f]) for f in operand.fill]
-    f = operand.fill[op.axis]
+    operand = _neutral(padding, operand)
+    fill, f = _summed(operand.fill), operand.fill[op.axis]
     fill[op.axis] = None if f is None else FINITE if finite(f) else ANY
-    return PaddedEquation(op, (operand.ref,), fill)
+    return _same_op(padding, operand, fill)
 
 
 def _cumprod(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    """The padding comes last, and no product of finite numbers need be finite."""
-    return PaddedEquation(
-        padding.n.op, (operand.ref,), [None if f is None else ANY for f in operand.fill]
-    )
+    """The padding comes last, and a product of finite numbers may overflow."""
+    return _same_op(padding, operand, _each(operand.fill, ANY))
 
 
 def _cummax(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding comes last; a maximum is one of the elements."""
-    kind = FINITE if operand.finite else ANY
-    return PaddedEquation(
-        padding.n.op, (operand.ref,), [None if f is None else kind for f in operand.fill]
-    )
+    return _same_op(padding, operand, _each(operand.fill, FINITE if operand.finite else ANY))
 
 
 def _sorted(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    """The padding comes last, also in order: NaN does, of equals the padding."""
-    operand, kind = (
-        _left_out(padding, operand),
-        FINITE if isinstance(padding.n.op, ArgSort) else ANY,
-    )
-    return PaddedEquation(
-        padding.n.op, (operand.ref,), [None if f is None else kind for f in operand.fill]
-    )
+    """The padding sorts last: NaN does, and so does the last of equals."""
+    operand = _neutral(padding, operand)
+    kind = FINITE if isinstance(padding.n.op, ArgSort) else ANY
+    return _same_op(padding, operand, _each(operand.fill, kind))
 
 
 def _searched(padding: Padding, source: PaddedOperand, values: PaddedOperand) -> PaddedEquation:
-    """The padding comes last and lies below nothing: it is NaN, or the highest number."""
+    """The padding comes last and is below no value: it is NaN, or the highest number."""
     op = padding.op(SearchSorted)
     lx, lv, out = op.parts()
     source, values = padding.agreed((source, values), (lx, lv))
-    source = _left_out(padding, source)
+    source = _neutral(padding, source)
     ragged = {
         c
         for x, s in ((source, lx), (values, lv))
@@ -224,63 +221,58 @@ def _topk(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     op = padding.op(TopK)
     if padding.varies(op.size):
         padding.refuse("so many elements as a dim says", hint="take a fixed number of them")
-    operand = _left_out(padding, operand)
+    operand = _neutral(padding, operand)
     kept = [None if k == op.axis else f for k, f in enumerate(operand.fill)]
-    return PaddedEquation(op, (operand.ref,), [None if f is None else FINITE for f in kept])
+    return _same_op(padding, operand, _each(kept, FINITE))
 
 
 def _scatter(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
-    """Nothing is put where the padding of the places says: they are off the axis."""
+    """The padding of the places is off the axis, so nothing is put there."""
     op = padding.op(Scatter)
     axes = LETTERS[: xs[0].rank]
     places = axes.replace(axes[op.axis], fresh_label(axes))
     x, i, v = padding.agreed(xs, (axes, places, places))
     i = padding.masked(i, op.axis, -1)
-    return PaddedEquation(op, (x.ref, i.ref, v.ref), [None if f is None else ANY for f in x.fill])
+    return PaddedEquation(op, (x.ref, i.ref, v.ref), _each(x.fill, ANY))
 
 
 def _discounts(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     op = padding.op(Discounts)
-    rest = [None if f is None else contracted([f]) for f in operand.fill]
-    new = contracted([padding.fill(operand, None, op.size)])
-    return PaddedEquation(
-        replace(op, size=padding.static(op.size)),
-        (operand.ref,),
-        [*rest[: op.axis], new, *rest[op.axis :]],
-    )
+    fill = _summed(operand.fill)
+    fill.insert(op.axis, contracted([padding.fill(operand, None, op.size)]))
+    return PaddedEquation(replace(op, size=padding.static(op.size)), (operand.ref,), fill)
 
 
 def _windows(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    """The axes that are cut into windows are whole; others keep their padding."""
+    """The axes that are cut into windows have no padding; others keep theirs."""
     op = padding.op(Overlap, Windows)
     n = len(op.sizes)
     before, after = (n, 2 * n) if isinstance(op, Windows) else (2 * n, n)
     end = op.axis + before
     if any(f is not None for f in operand.fill[op.axis : end]):
         padding.refuse("its windows would reach into the padding")
-    rest = [None if f is None else contracted([f]) for f in operand.fill]
-    return PaddedEquation(op, (operand.ref,), [*rest[: op.axis], *[None] * after, *rest[end:]])
+    rest = _summed(operand.fill)
+    return _same_op(padding, operand, [*rest[: op.axis], *[None] * after, *rest[end:]])
 
 
 def _call(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
-    """The function on the host is given what is valid."""
+    """The function on the host gets the valid part."""
     op = padding.op(Call)
-    lengths: list[tuple[int, int, Expr | int]] = [
+    lengths = (
         (k, axis, x.valid[axis])
         for k, x in enumerate(xs)
         for axis, f in enumerate(x.fill)
         if f is not None
-    ]
-    return PaddedEquation(
-        replace(op, lengths=(*op.lengths, *lengths)), tuple(x.ref for x in xs), ()
     )
+    new = replace(op, lengths=(*op.lengths, *lengths))
+    return PaddedEquation(new, tuple(x.ref for x in xs), ())
 
 
 RULES: dict[type[Op], PadRule] = {
     Elementwise: _elementwise,
     Reduction: _reduction,
     ArgMax: _argmax,
-    Fold: _streamed,
+    Fold: _reduction,
     Einsum: _einsum,
     DiscountedSum: _discounted_sum,
     Discounts: _discounts,

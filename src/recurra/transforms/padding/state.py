@@ -1,12 +1,12 @@
-"""The contents of padded axes past their valid length, and the ops that mask, cut and grow them.
+"""The fills of padded axes past their valid length, and how to mask, cut and grow axes.
 
-A value of type f32[t+1,4] over t<T becomes one of type f32[T,4]; its first axis is valid up to
-t+1, and what lies beyond is its fill: a known number (0: clean), some finite number, or anything.
-A fill holds whatever the position on the other axes. Known fills are carried through equations so
-that a mask is written only where one is needed.
+A value of type f32[t+1,4] over t<T becomes one of type f32[T,4]; its first axis is valid up to t+1,
+and the elements beyond are its fill: one known number, finite numbers, or any. A fill holds at
+every position on the other axes. Known fills are propagated through equations, so that a mask is
+emitted only if needed.
 
-Finite math: a number of the program that is not finite makes what it is summed into not finite, so
-0 · x is 0 in the padding of an axis that is never empty, for any x that has no padding itself.
+Finite math: a sum with a term that is not finite is not finite, so 0 · x may be taken for 0 in the
+padding of an axis that is never empty, for any x that has no padding itself.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from recurra.errors import ShapeError
 from recurra.ir.expr import Expr, Sym, compare, evaluate, maximum, minimum, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Op, join_labels
-from recurra.ir.types import Domain, Range, Type
+from recurra.ir.types import Domain, Range
 from recurra.ops.elementwise import Where
 from recurra.ops.movement import Cut, Pad
 from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
-from recurra.transforms.rewriter.rewriting import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting, shape_of
 
 
 class Unknown(Enum):
@@ -60,7 +60,10 @@ def join(*fills: Fill) -> Fill:
 
 @dataclass(frozen=True)
 class PaddedOperand:
-    """A read of a padded equation. `valid`: its lengths; `fill`: None where it has none."""
+    """A read of a padded equation: the `valid` length and the `fill` of each axis.
+
+    The fill of an axis without padding is None.
+    """
 
     ref: Ref
     valid: tuple[Expr | int, ...]
@@ -76,7 +79,7 @@ class PaddedOperand:
 
     @property
     def finite(self) -> bool:
-        """Is all of its padding finite?"""
+        """True if all of its padding is finite."""
         return all(f is None or finite(f) for f in self.fill)
 
 
@@ -91,7 +94,7 @@ class PaddedEquation:
 
 @dataclass
 class Padding:
-    """The graph while equation `n` is padded; rules write the masks that it needs through this."""
+    """The graph while equation `n` is padded; rules emit equations for it through this."""
 
     graph: Graph
     sizes: Mapping[str, int]
@@ -105,12 +108,12 @@ class Padding:
     lengths: dict[str, tuple[Expr | int, ...]] = field(default_factory=dict)
 
     def op(self, *kinds: type[Kind]) -> Kind:
-        """The op of the equation, which is one of these kinds."""
+        """Return the op of the equation, which is one of some kinds."""
         assert isinstance(self.n.op, kinds), self.n
         return self.n.op
 
     def refuse(self, why: str, hint: str = "") -> NoReturn:
-        """Raises ShapeError about the equation, with what it reads that has such a length."""
+        """Raise ShapeError about the equation, with the reads that have a varying length."""
         read = [str(a) for a in self.n.args if any(map(self.varies, self._sizes(a)))]
         facts = f"it reads {', '.join(read)}" if read else f"it is {self.n.type}"
         raise ShapeError(f"{self.n.op.name}: {why}", facts=facts, hint=hint, loc=self.n.loc)
@@ -120,11 +123,11 @@ class Padding:
         return chain((s.size for s in ref.slices), shape_of(self.graph[ref.name].type))
 
     def varies(self, expr: Expr | int) -> bool:
-        """Does a size mention dims?"""
+        """Tell whether a size mentions dims."""
         return bool(symbols(expr) & self.dims)
 
     def static(self, expr: Expr | int) -> Expr | int:
-        """`expr`, or the largest that it gets over the domain of the equation."""
+        """Return `expr`, or its largest value over the domain of the equation if it varies."""
         if not self.varies(expr):
             return expr
         top = isl.largest(expr, self.n.domain)
@@ -141,14 +144,14 @@ class Padding:
         return top
 
     def excess(self, operand: PaddedOperand, expr: Expr | int) -> Expr | int:
-        """max(expr, 0) of a size; without the max where `operand` being read at all says so."""
+        """Return max(expr, 0) of a size, simplified by the points at which `operand` is read."""
         mine = self.n.domain.ranges
-        other = (r for r in self.g.source(operand.ref).domain if r.dim not in self.n.domain)
+        other = (r for r in self.g[operand.ref.name].domain if r.dim not in self.n.domain)
         top = isl.largest(expr, Domain((*mine, *other)))
         return maximum(expr, 0) if top is None else top
 
     def below(self, at: Expr | int, length: Expr | int) -> bool:
-        """Is a position before the end of an axis at every point?"""
+        """Tell whether a position is before the end of an axis at every point."""
         return isl.always(compare("<", at, length), self.n.domain)
 
     def never_empty(self, length: Expr | int) -> bool:
@@ -158,14 +161,14 @@ class Padding:
         return self.g.type(operand.ref).shape[axis]
 
     def constant(self, x: PaddedOperand) -> float | None:
-        """The number that all of `x` is, padding included."""
-        op = self.g.source(x.ref).op
+        """Return the number that all elements of `x` are, padding included."""
+        op = self.g[x.ref.name].op
         if isinstance(op, Const) and all(f is None or f == op.value for f in x.fill):
             return op.value
         return None
 
     def states(self, xs: Sequence[PaddedOperand], labels: Sequence[str], label: str) -> list[Fill]:
-        """The fills of all operands in the padding of `label`."""
+        """Return the fill of each operand in the padding of `label`."""
         length = next(
             x.valid[s.index(label)] for x, s in zip(xs, labels, strict=True) if label in s
         )
@@ -173,7 +176,10 @@ class Padding:
         return [self.fill(x, s.index(label) if label in s else None, length) for x, s in pairs]
 
     def fill(self, operand: PaddedOperand, axis: int | None, length: Expr | int) -> Fill:
-        """The fill of an operand in the padding of an axis, which it may lack, of a length."""
+        """Return the fill of an operand in the padding of an axis of some length.
+
+        `axis` is None if the operand lacks it.
+        """
         f = None if axis is None else operand.fill[axis]
         if f is not None:
             return f
@@ -183,43 +189,34 @@ class Padding:
         return FINITE if operand.finite and self.never_empty(length) else ANY
 
     def emit(self, op: Op, args: Sequence[Ref], stem: str) -> Ref:
+        """Emit an equation before the one that is padded, at the same source line."""
         ref = self.g.emit(op, args, self.n.domain, stem)
-        return self.own(ref)
-
-    def own(self, ref: Ref) -> Ref:
-        """Places a new equation before the one it was written for, at the same line."""
         if ref.name not in self.fills and ref.name not in self.graph.nodes:
             self.fills[ref.name] = ()
             self.extra.setdefault(self.n.name, []).append(ref.name)
             self.g.nodes[ref.name] = replace(self.g[ref.name], loc=self.n.loc)
         return ref
 
-    def within(self, domain: Domain, write: Callable[[], PaddedOperand]) -> PaddedOperand:
-        """Run `write` with its equations over another domain."""
+    def within(self, domain: Domain, emit: Callable[[], PaddedOperand]) -> PaddedOperand:
+        """Call `emit` with its equations over another domain."""
         n, self.n = self.n, replace(self.n, domain=domain)
-        made = write()
+        operand = emit()
         self.n = n
-        return made
+        return operand
 
     def outside(
         self, operand: PaddedOperand, reader: PaddedOperand, domain: Domain
     ) -> PaddedOperand:
-        """`operand`, made over the domain of the source of `reader`, read where `reader` is."""
+        """Read `operand`, emitted over the domain of the source of `reader`, where `reader` is."""
         by = dict(zip(domain.dims, reader.ref.index, strict=True))
-        index = tuple(by[r.dim] for r in self.g.source(operand.ref).domain)
+        index = tuple(by[r.dim] for r in self.g[operand.ref.name].domain)
         return PaddedOperand(Ref(operand.ref.name, index), reader.valid, operand.fill)
 
-    def mask(self, size: Expr | int, length: Expr | int) -> Ref:
-        """k < length, along an axis."""
-        inside = compare("<", Sym(self.iota), length)
-        op = Value(expr=inside, dtype="bool", bind=((self.iota, size, 0),))
-        return self.emit(op, (), "valid")
-
     def masked(self, operand: PaddedOperand, axis: int, value: float) -> PaddedOperand:
-        """`operand` with `value` in the padding of an axis."""
+        """Set the padding of an axis to `value`."""
         if operand.fill[axis] is None or operand.fill[axis] == value:
             return operand
-        source = self.g.source(operand.ref)
+        source = self.g[operand.ref.name]
         valid = self.lengths.get(operand.ref.name)
         if valid and _renames(
             operand.ref, source.domain
@@ -228,48 +225,46 @@ class Padding:
             y = self.within(source.domain, lambda: self.masked(inner, axis, value))
             return self.outside(y, operand, source.domain)
         axes = LETTERS[: operand.rank]
-        labels = join_labels((axes[axis], axes, ""), axes)
-        mask = self.mask(self.size(operand, axis), operand.valid[axis])
+        where = Where(labels=join_labels((axes[axis], axes, ""), axes))
+        inside = compare("<", Sym(self.iota), operand.valid[axis])
+        bind = ((self.iota, self.size(operand, axis), 0),)
+        mask = self.emit(Value(expr=inside, dtype="bool", bind=bind), (), "valid")
         other = self.emit(Const(value=value, dtype=self.g.type(operand.ref).dtype), (), "fill")
-        ref = self.emit(
-            Where(labels=labels), (mask, operand.ref, other), f"{operand.ref.name}_masked"
-        )
-        return self.now(operand, ref, axis, constant_fill(value))
+        ref = self.emit(where, (mask, operand.ref, other), f"{operand.ref.name}_masked")
+        return self.refilled(operand, ref, axis, constant_fill(value))
 
-    def now(self, operand: PaddedOperand, ref: Ref, axis: int, value: Fill) -> PaddedOperand:
-        """`operand` as `ref`, some of whose padding along `axis` was set to `value`."""
+    def refilled(self, operand: PaddedOperand, ref: Ref, axis: int, value: Fill) -> PaddedOperand:
+        """Return `operand` as `ref`, in which padding along `axis` was set to `value`."""
         fill = [f if f is None else join(f, value) for f in operand.fill]
         fill[axis] = None if operand.fill[axis] is None else value
         self.lengths[ref.name] = operand.valid
         return PaddedOperand(ref, operand.valid, tuple(fill))
 
     def fitted(self, operand: PaddedOperand, axis: int, size: Expr | int) -> PaddedOperand:
-        """`operand` with another padded size, no less than its valid length."""
+        """Give an axis another padded size, no less than its valid length."""
         gap = size - self.size(operand, axis)
         if gap == 0:
             return operand
+        name = operand.ref.name
         lead = [k for k, e in enumerate(operand.ref.index) if isinstance(e, Slice)]
         if axis < len(lead):
-            k = lead[axis]
-            s: Any = operand.ref.index[k]
-            index = (*operand.ref.index[:k], replace(s, pad=size), *operand.ref.index[k + 1 :])
-            return replace(operand, ref=Ref(operand.ref.name, index))
+            s: Any = operand.ref.slices[axis]
+            ref = operand.ref.with_index(lead[axis], replace(s, pad=size))
+            return replace(operand, ref=ref)
         after = self.excess(operand, gap)
         if after != 0:
             f = operand.fill[axis]
-            ref = self.emit(
-                Pad(axis=axis, before=0, after=after), (operand.ref,), f"{operand.ref.name}_grown"
-            )
-            operand = self.now(operand, ref, axis, 0.0 if f is None else join(f, 0.0))
+            pad = Pad(axis=axis, before=0, after=after)
+            ref = self.emit(pad, (operand.ref,), f"{name}_grown")
+            operand = self.refilled(operand, ref, axis, 0.0 if f is None else join(f, 0.0))
         if self.size(operand, axis) != size:
-            cut = self.emit(
-                Cut(axis=axis, start=0, size=size), (operand.ref,), f"{operand.ref.name}_cut"
-            )
-            operand = replace(operand, ref=cut)
+            cut = Cut(axis=axis, start=0, size=size)
+            ref = self.emit(cut, (operand.ref,), f"{operand.ref.name}_cut")
+            operand = replace(operand, ref=ref)
         return operand
 
     def agreed(self, xs: Sequence[PaddedOperand], labels: Sequence[str]) -> list[PaddedOperand]:
-        """Operands with one padded size for every label."""
+        """Return operands with one padded size for every label."""
         out = list(xs)
         for c in dict.fromkeys("".join(labels)):
             at = {k: s.index(c) for k, s in enumerate(labels) if c in s}
@@ -283,7 +278,10 @@ class Padding:
     def placed(
         self, operand: PaddedOperand, axis: int, before: Expr | int, size: Expr | int, value: float
     ) -> tuple[Op, Ref]:
-        """An op and its operand: that from `before` on, in an axis of `size`, `value` elsewhere."""
+        """Return the op, and its operand, that moves the valid part to `before`.
+
+        The axis has `size` elements then, with `value` elsewhere.
+        """
         operand = self.masked(operand, axis, value)
         have = self.size(operand, axis)
         lead: Any = self.static(before)
@@ -291,32 +289,27 @@ class Padding:
         wide = Pad(axis=axis, before=lead, after=after, value=value)
         if lead - before == 0 and lead + have + after == size:
             return wide, operand.ref
+        ref = operand.ref
         if lead != 0 or after != 0:
-            operand = replace(
-                operand, ref=self.emit(wide, (operand.ref,), f"{operand.ref.name}_wide")
-            )
-        return Cut(axis=axis, start=lead - before, size=size), operand.ref
+            ref = self.emit(wide, (ref,), f"{ref.name}_wide")
+        return Cut(axis=axis, start=lead - before, size=size), ref
 
 
 def least(sizes: Sequence[Expr | int]) -> Expr | int:
-    """One of several upper bounds of the same length: a constant if there is one."""
+    """Return one of several upper bounds of the same length: a constant if there is one."""
     constants = [s for s in sizes if isinstance(s, int)]
     return min(constants) if constants else minimum(*dict.fromkeys(sizes))
 
 
 def unused_name(graph: Graph) -> str:
-    """A name for the position along an axis that is no dim and no bound."""
+    """Return a name for the position along an axis that is no dim and no bound."""
     name = "k"
     while name in graph.symbols:
         name += "_"
     return name
 
 
-def shape_of(type_: Any) -> tuple[Expr | int, ...]:
-    return type_.shape if isinstance(type_, Type) else ()
-
-
 def _renames(ref: Ref, domain: Domain) -> bool:
-    """Is every dim read at another one?"""
+    """Tell whether a read only renames the dims of its source."""
     plain = all(isinstance(e, Sym) for e in ref.index) and len(set(ref.index)) == len(domain)
     return plain and ref.index != domain.identity

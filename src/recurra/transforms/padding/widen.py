@@ -1,10 +1,10 @@
-"""Sums over the rest of a dim, of what is zero before it, are sums over all of the dim.
+"""Extend sums over the rest of a dim, t:T, to all of it, if the terms before are zero.
 
    g[t<T] = einsum(w[t,t:T], q[t:T], labels='n,nd->d');  w[t<T,u<T] = pick(p[u], at_=t, zero=True)
 →  g[t<T] = einsum(w[t,0:T], q[0:T], labels='n,nd->d')       p[u]: f32[u+1] has no element t > u
 
-So gradients of what reads 0:t+1 read the same of all points, as one array, where t orders nothing.
-A range t:T would have T elements as well, once it is padded.
+Gradients of reads of 0:t+1 then read the same range at all points, as one array, if t imposes no
+order. A range t:T would have T elements as well, once it is padded.
 """
 
 from __future__ import annotations
@@ -21,27 +21,23 @@ from recurra.transforms.vectorize.plan import loops
 
 
 def widened(graph: Graph) -> Graph:
-    """The graph where such sums along dims that order nothing are over all points."""
-    found = {
-        n.name: made for n in graph.nodes.values() if (made := _over_all(graph, n)) is not None
-    }
+    """Return the graph in which such sums along unordered dims are over all points."""
+    found = [new for n in graph.nodes.values() if (new := _over_all(graph, n)) is not None]
     if not found:
         return graph
     ordered = loops(graph)
-    free = {
-        name: made
-        for name, made in found.items()
-        if not any(name in ordered[d] for d in _moving(graph, graph[name]))
-    }
-    return Graph({**graph.nodes, **free}, graph.outputs, graph.dims)
 
+    def is_free(name: str) -> bool:
+        slices = (s for a in graph[name].args for s in a.slices)
+        moving = {d for s in slices for d in index_symbols(s)} & graph.declared.keys()
+        return not any(name in ordered[d] for d in moving)
 
-def _moving(graph: Graph, node: Node) -> set[str]:
-    return {d for a in node.args for s in a.slices for d in index_symbols(s)} & set(graph.declared)
+    free = {n.name: n for n in found if is_free(n.name)}
+    return replace(graph, nodes={**graph.nodes, **free})
 
 
 def _over_all(graph: Graph, node: Node) -> Node | None:
-    """Return a product whose summed range begins at a moving point as one over all points."""
+    """A product whose summed range begins at a moving point, as one over all points."""
     if not isinstance(node.op, Einsum):
         return None
     ins, out = node.op.parts()
@@ -68,13 +64,13 @@ def _over_all(graph: Graph, node: Node) -> Node | None:
 
 
 def _extent(graph: Graph, ref: Ref) -> Range:
-    """Return all of what a range that is read is a part of."""
+    """The range of the source that a slice is a part of."""
     at = next(k for k, e in enumerate(ref.index) if isinstance(e, Slice))
     return graph[ref.name].domain.ranges[at]
 
 
 def _is_zero_before(graph: Graph, node: Node, ref: Ref, begin: Expr | int) -> bool:
-    """Tell whether what is read is an element that there is not, at all points before a range."""
+    """Tell whether a read picks elements past the end of an axis, at all points before a range."""
     source, extent = graph[ref.name], _extent(graph, ref)
     if not isinstance(source.op, Pick) or not source.op.zero or extent.dim in node.domain:
         return False

@@ -1,19 +1,19 @@
-"""Gathers: rows of a source, by the numbers of its points, and what composes with taking them.
+"""Gathers: rows of a source taken by the numbers of their points, and rewrites of them.
 
     k[n<N] = permutation(size=B*T, at_=n)         N = B·T
     x[n<N] = take(flat, k);  flat = reshape(o[0:B,0:T])
     s = sum(f(x)[0:N])                            →   s = sum(f(o)[0:B,0:T])
 
-Who reads all samples, and sums over them, need not shuffle them first: the dim of the samples
-becomes the dims that they are samples of.
+A reader that sums over all samples need not shuffle them first: the dim of the samples becomes the
+dims that they are samples of.
 
     flat = reshape(transpose(o, order=(1,0,2)));  x = take(flat, k)
     →   flat = reshape(o);  x = take(flat, renumber(k, sizes=(T,B), order=(1,0)))
 
-Samples are counted as they lie, in place of moving what they are taken from. Axes of batches lie
-inside of those of steps, and are the slower ones where a program counts them. Rows whose own axes
-are moved are left as they are: they do not lie in one piece. What the host takes (`fetch`) is a
-gather, too.
+Samples are numbered by their place in memory, so that their source is not transposed. Batch axes
+lie inside of those of steps, but a program counts them as the slower ones. Rows whose own axes are
+transposed stay as they are: they are not contiguous. What the host gathers (`host_gather`) is
+renumbered, too.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ class Gather:
 
     @property
     def moved(self) -> tuple[int, ...]:
-        """The order of the axes that are counted; nothing if it is their own."""
+        """The order of the axes that are counted; () if it is their own."""
         return () if self.order == tuple(range(len(self.order))) else self.order
 
     def over(self, graph: Graph, sizes: Mapping[str, int]) -> tuple[Range, ...] | None:
-        """Return the dims whose points are numbered, all of each; None where others are."""
+        """The dims of which all points are numbered; None if others are."""
         pairs = zip(self.source.index, graph[self.source.name].domain, strict=True)
-        cut = [(e, r) for e, r in pairs if isinstance(e, Slice)]
-        if len(cut) != len(self.order) or not all(full_length(e, r, sizes) for e, r in cut):
+        sliced = [(e, r) for e, r in pairs if isinstance(e, Slice)]
+        if len(sliced) != len(self.order) or not all(full_length(e, r, sizes) for e, r in sliced):
             return None
-        return tuple(r for _, r in cut)
+        return tuple(r for _, r in sliced)
 
     def row(self, graph: Graph) -> Ref:
-        """Return the read at the point of those dims."""
+        """The read at one point of those dims."""
         pairs = zip(self.source.index, graph[self.source.name].domain, strict=True)
         index = tuple(r.sym if isinstance(e, Slice) else e for e, r in pairs)
         return Ref(self.source.name, index)
 
 
 def gather(graph: Graph, node: Node) -> Gather | None:
-    """Return what an equation gathers."""
+    """Return the gather that an equation is, if it is one."""
     match node.op:
         case Samples(order=order):
             source, numbers = node.args
@@ -91,7 +91,7 @@ def gather(graph: Graph, node: Node) -> Gather | None:
 
 
 def untransposed(graph: Graph, gather: Gather) -> Gather:
-    """Return the gather of what a transpose of points moves, if that is the source."""
+    """Return the gather from the operand of a transpose of points, if that is the source."""
     moved, points = graph[gather.source.name], len(gather.order)
     if not isinstance(moved.op, Transpose) or not graph.is_identity(gather.source):
         return gather
@@ -101,46 +101,47 @@ def untransposed(graph: Graph, gather: Gather) -> Gather:
     return Gather(moved.args[0], tuple(to[a] for a in gather.order), gather.numbers)
 
 
-def as_they_lie(graph: Graph) -> Graph:
-    """Return the graph whose samples, those that the host takes included, are counted so."""
+def number_by_layout(graph: Graph) -> Graph:
+    """Return the graph whose samples are numbered by their place in memory."""
     for n in list(graph.nodes.values()):
         read = gather(graph, n)
         if read is None or (g := untransposed(graph, read)) == read:
             continue
         if isinstance(n.op, Samples):
-            lie = replace(n, op=replace(n.op, order=g.order), args=(g.source, g.numbers))
-            graph = replace(graph, nodes={**graph.nodes, n.name: lie})
+            new = replace(n, op=replace(n.op, order=g.order), args=(g.source, g.numbers))
+            graph = replace(graph, nodes={**graph.nodes, n.name: new})
         elif fuel().burn("samples → counted as they lie", n.name):
             graph = _renumbered(graph, n, g)
     return graph.live()
 
 
 def _renumbered(graph: Graph, node: Node, gather: Gather) -> Graph:
+    """The graph in which a take reads the untransposed source, by other numbers."""
     flat = graph[node.args[0].name]
     sizes = graph.read_type(gather.source).shape[: len(gather.order)]
-    made = _once(graph, replace(flat, name=f"{flat.name}_lies", args=(gather.source,)))
-    op = Renumber(sizes=sizes, order=gather.order)
-    to = Node(
-        "place", op, (gather.numbers,), node.domain, graph.read_type(gather.numbers), node.loc
-    )
-    number = _once(graph, to)
-    args = (Ref(made.name, flat.domain.identity), Ref(number.name, node.domain.identity))
+    op, type_ = Renumber(sizes=sizes, order=gather.order), graph.read_type(gather.numbers)
+    number = Node("place", op, (gather.numbers,), node.domain, type_, node.loc)
+    new = [
+        _equal_or_new(graph, x)
+        for x in (replace(flat, name=f"{flat.name}_lies", args=(gather.source,)), number)
+    ]
+    args = tuple(Ref(x.name, x.domain.identity) for x in new)
     nodes = dict[str, Node]()
     for name, x in graph.nodes.items():
-        before = (made, number) if name == node.name else ()
+        before = new if name == node.name else ()
         nodes |= {y.name: y for y in before if y.name not in nodes}
         nodes[name] = replace(node, args=args) if name == node.name else x
     return replace(graph, nodes=nodes)
 
 
-def _once(graph: Graph, node: Node) -> Node:
-    """Return the node of the graph that differs by its name alone, or this one with a new name."""
+def _equal_or_new(graph: Graph, node: Node) -> Node:
+    """The node of the graph that differs by its name alone, or this one with a new name."""
     same = (x for x in graph.nodes.values() if replace(x, name=node.name, loc=node.loc) == node)
     return next(same, replace(node, name=graph.fresh(node.name)))
 
 
 def unshuffle(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """Return the graph with samples that are all summed in the order in which they were made."""
+    """Return the graph without shuffles of samples that are all summed."""
     for p in list(graph.nodes.values()):
         if isinstance(p.op, Permutation):
             found = all_samples(graph, p, sizes)
@@ -151,13 +152,15 @@ def unshuffle(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 @dataclass(frozen=True)
 class AllSamples:
-    """`dim` counts all points of `over`, in the order of permutation `name`."""
+    """`dim` counts all points of `over`, in the order of a permutation.
 
-    name: str
+    `taken` maps each take to what it reads, at the dims of `over`.
+    """
+
     dim: str
     over: tuple[Range, ...]
     members: frozenset[str]
-    taken: Mapping[str, Ref]  # take -> what it takes from, at the dims of `over`
+    taken: Mapping[str, Ref]
 
 
 def all_samples(graph: Graph, node: Node, sizes: Mapping[str, int]) -> AllSamples | None:
@@ -175,77 +178,64 @@ def all_samples(graph: Graph, node: Node, sizes: Mapping[str, int]) -> AllSample
     taken: dict[str, Ref] = {}
     for reader, k in graph.readers[node.name]:
         g = gather(graph, reader)
-        mine = g.over(graph, sizes) if g is not None and k == 1 else None
-        if g is None or mine is None or (over is not None and mine != over):
+        points = g.over(graph, sizes) if g is not None and k == 1 else None
+        if g is None or points is None or (over is not None and points != over):
             return None
-        over, taken[reader.name] = mine, g.row(graph)
+        over, taken[reader.name] = points, g.row(graph)
     if over is None or prod(x.size(sizes) for x in over) != size:
         return None
     members = frozenset(n.name for n in graph.nodes.values() if dim in n.domain)
+    dims = {dim, *(x.dim for x in over)}
     for n in map(graph.__getitem__, members):
-        if not _free(graph, n, dim, over, members, node.name):
+        if not _is_alike(graph, n, dim, dims, members, n.name == node.name):
             return None
         outside = (r.args[k] for r, k in graph.readers[n.name] if r.name not in members)
         alone = all(len(a.slices) == 1 for a in outside)
         if not alone or not own_or_joined(graph, n, dim, members, sizes):
             return None
-    return AllSamples(node.name, dim, over, members, taken)
+    return AllSamples(dim, over, members, taken)
 
 
-def _free(
-    graph: Graph,
-    node: Node,
-    dim: str,
-    over: tuple[Range, ...],
-    members: frozenset[str],
-    shuffled: str,
+def _is_alike(
+    graph: Graph, node: Node, dim: str, dims: set[str], members: frozenset[str], shuffles: bool
 ) -> bool:
-    """Is it the same for every sample, whatever its number?"""
-    mentions = node.op.mentions() if node.name != shuffled else set[str]()
-    if isinstance(node.type, Type):
-        mentions |= node.type.mentions()
+    """Tell whether an equation does the same for every sample, whatever its number."""
+    mentions = set(node.type.mentions()) if isinstance(node.type, Type) else set[str]()
+    mentions |= set[str]() if shuffles else node.op.mentions()
     if not node.op.pure or isinstance(node.op, Input) or node.name in graph.outputs:
-        return False
-    if mentions & {dim, *(r.dim for r in over)}:
         return False
     outside = (a for a in node.args if a.name not in members)
     known = any(dim in index_symbols(e) for a in outside for e in a.index)
-    return not known and not any(r.dim in node.domain for r in over)
+    return not known and not mentions & dims and not dims - {dim} & set(node.domain.dims)
 
 
-def in_order(graph: Graph, all_samples: AllSamples) -> Graph:
-    """The graph with the dims of the samples instead of their number."""
+def in_order(graph: Graph, samples: AllSamples) -> Graph:
+    """Return the graph with the dims of the samples instead of their number."""
     order = {d: k for k, d in enumerate(graph.declared)}
 
     def spread(domain: Domain) -> Domain:
-        ranges = [
-            x for r in domain for x in (all_samples.over if r.dim == all_samples.dim else (r,))
-        ]
+        ranges = [x for r in domain for x in (samples.over if r.dim == samples.dim else (r,))]
         return Domain(tuple(sorted(ranges, key=lambda r: order[r.dim])))
 
     def read(ref: Ref) -> Ref:
-        if ref.name not in all_samples.members:
+        if ref.name not in samples.members:
             return ref
-        old = dict(zip(graph[ref.name].domain.dims, ref.index, strict=True))
-        e = old.pop(all_samples.dim)
-        every = {
-            r.dim: Slice(r.lo, r.hi) if isinstance(e, Slice) else r.sym for r in all_samples.over
-        }
-        return Ref(
-            ref.name, tuple({**old, **every}[d] for d in spread(graph[ref.name].domain).dims)
-        )
+        index = dict(zip(graph[ref.name].domain.dims, ref.index, strict=True))
+        sliced = isinstance(index.pop(samples.dim), Slice)
+        index |= {r.dim: Slice(r.lo, r.hi) if sliced else r.sym for r in samples.over}
+        return Ref(ref.name, tuple(index[d] for d in spread(graph[ref.name].domain).dims))
 
     nodes: dict[str, Node] = {}
     for n in graph.nodes.values():
-        if n.name in all_samples.taken:
-            n = replace(n, op=Merge(when=(TRUE,)), args=(all_samples.taken[n.name],))
-        elif isinstance(n.op, Reduction):
+        args = tuple(map(read, n.args))
+        if n.name in samples.taken:
+            n, args = replace(n, op=Merge(when=(TRUE,))), (samples.taken[n.name],)
+        elif isinstance(n.op, Reduction) and n.name not in samples.members:
             (a,) = n.args
-            if a.name in all_samples.members and a.slices and n.name not in all_samples.members:
-                more = len(all_samples.over) - 1
-                axes = (*range(len(all_samples.over)), *(k + more for k in n.op.axes if k))
+            if a.name in samples.members and a.slices:
+                count = len(samples.over)
+                axes = (*range(count), *(k + count - 1 for k in n.op.axes if k))
                 n = replace(n, op=replace(n.op, axes=axes))
-        args = n.args if n.name in all_samples.taken else tuple(map(read, n.args))
-        domain = spread(n.domain) if n.name in all_samples.members else n.domain
+        domain = spread(n.domain) if n.name in samples.members else n.domain
         nodes[n.name] = replace(n, args=args, domain=domain)
-    return Graph(nodes, graph.outputs, graph.dims).live()
+    return replace(graph, nodes=nodes).live()

@@ -1,12 +1,12 @@
-"""Sums over all points so far, of points that are taken some at a time.
+"""Split a running sum over points that run in chunks: a state between chunks, and products within.
 
     s[t] = einsum(k, v) + s[t-1]
     y[t] = einsum(s, q, labels='de,d->e')
  →  s_begin[t] = merge(0, s[t//8*8-1], when=(t < 8, t >= 8))
     y[t] = einsum(s_begin, q, ..) + einsum(einsum(q, k[t//8*8:t+1]), v[t//8*8:t+1])
 
-So s is asked for where chunks end, and there `chunks` adds what a chunk has at once: of linear
-attention, products within a chunk and a state between them (Hua et al., 2022).
+Only the s at the ends of chunks is read then, and `chunk_independent` adds all points of a chunk at
+once, as in linear attention (Hua et al., 2022).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from recurra.transforms.rewriter.rewriting import Rewriting
 def in_two(
     graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int]
 ) -> tuple[Graph, list[Running]] | None:
-    """The graph where running sums are asked for at the ends of chunks of `size` points only.
+    """Return the graph in which running sums are read at the ends of chunks of `size` points only.
 
-    What is given ends at point `cut`: later ones are 0 to them. None where something else is asked.
+    Points from `cut` on count 0. None if a sum is read in another way.
     """
     g, out = Rewriting.of(graph, sizes), list[Running]()
     for s in running(graph, dim):
@@ -42,61 +42,47 @@ def in_two(
                 continue
             if not _in_two(g, s, reader, k, dim, size):
                 return None
-        out.append(_ended(g, s, dim, cut))
-    return Graph(g.nodes, graph.outputs, graph.dims).live(), out
+        out.append(_masked_from(g, s, dim, cut))
+    return g.graph.live(), out
 
 
-def _begin(rewriting: Rewriting, running: Running, dim: str, size: int) -> str:
-    """Add the running value at the begin of the chunk of a point, and return its name."""
-    at = div(Sym(dim), size) * size
-    n = rewriting[running.name]
-    index = n.domain.point(dim, at - 1)
-    when = (compare("<", Sym(dim), size), compare(">=", Sym(dim), size))
-    name = rewriting.fresh(f"{running.name}_begin")
-    rewriting.put(
-        Node(
-            name,
-            Merge(when=when),
-            (running.zero, Ref(running.name, index)),
-            n.domain,
-            n.type,
-            n.loc,
-        )
-    )
+def _begin(graph: Rewriting, running: Running, dim: str, size: int) -> str:
+    """Add the running sum at the beginning of a point's chunk, and return its name."""
+    n, first = graph[running.name], div(Sym(dim), size) * size
+    args = (running.zero, Ref(running.name, n.domain.point(dim, first - 1)))
+    op = Merge(when=(compare("<", Sym(dim), size), compare(">=", Sym(dim), size)))
+    name = graph.fresh(f"{running.name}_begin")
+    graph.put(Node(name, op, args, n.domain, n.type, n.loc))
     return name
 
 
 def _in_two(
-    rewriting: Rewriting, running: Running, node: Node, index: int, dim: str, size: int
+    graph: Rewriting, running: Running, node: Node, index: int, dim: str, size: int
 ) -> bool:
-    """One product with a running sum as two."""
-    if not isinstance(node.op, Einsum) or node.args[index] != rewriting.read(running.name):
+    """Split a product with a running sum in two, if it is one; tell whether it was."""
+    if not isinstance(node.op, Einsum) or node.args[index] != graph.read(running.name):
         return False
     ins, out = node.op.parts()
     named: list[Factor] = list(zip(ins, node.args, strict=True))
     rest = [f for j, f in enumerate(named) if j != index]
     N = fresh_label("".join((*ins, out)))
     own = [
-        (N + x, _own_points(rewriting, a, dim, size))
-        for x, a in factors(rewriting, ins[index], running.point)
+        (N + x, _own_points(graph, a, dim, size))
+        for x, a in factors(graph, ins[index], running.point)
     ]
     parts = [(x, a) for x, a in own if a is not None]
     if len(parts) != len(own) or any(a.name == running.name for _, a in rest):
         return False
-    rewriting.loc = node.loc
-    args = tuple(
-        rewriting.read(running.begin) if j == index else a for j, a in enumerate(node.args)
-    )
-    before = rewriting.emit(node.op, args, node.domain, f"{node.name}_before")
-    rewriting.put(
-        replace(node, op=Add(), args=(before, _within(rewriting, node, rest, parts, N, out)))
-    )
+    graph.loc = node.loc
+    args = node.with_operand(index, graph.read(running.begin)).args
+    before = graph.emit(node.op, args, node.domain, f"{node.name}_before")
+    graph.put(replace(node, op=Add(), args=(before, _within(graph, node, rest, parts, N, out))))
     return True
 
 
-def factors(rewriting: Rewriting, labels: str, point: Ref) -> list[Factor]:
-    """Split a point into the factors that it is the product of."""
-    inner = rewriting.producer(point, Einsum)
+def factors(graph: Rewriting, labels: str, point: Ref) -> list[Factor]:
+    """Return the factors that a point is the product of."""
+    inner = graph.producer(point, Einsum)
     if inner is None or not isinstance(inner.op, Einsum):
         return [(labels, point)]
     ins, have = inner.op.parts()
@@ -106,9 +92,9 @@ def factors(rewriting: Rewriting, labels: str, point: Ref) -> list[Factor]:
     return [("".join(to[x] for x in s), a) for s, a in zip(ins, inner.args, strict=True)]
 
 
-def _own_points(rewriting: Rewriting, ref: Ref, dim: str, size: int) -> Ref | None:
-    """The same at the points of the chunk, up to this one."""
-    if dim not in rewriting[ref.name].domain or ref != rewriting.read(ref.name):
+def _own_points(graph: Rewriting, ref: Ref, dim: str, size: int) -> Ref | None:
+    """The read of a factor at the points of the chunk, up to this one."""
+    if dim not in graph[ref.name].domain or ref != graph.read(ref.name):
         return None
     lo = div(Sym(dim), size) * size
     own = Slice(lo, Sym(dim) + 1, loose=True)
@@ -116,49 +102,43 @@ def _own_points(rewriting: Rewriting, ref: Ref, dim: str, size: int) -> Ref | No
 
 
 def _within(
-    rewriting: Rewriting, node: Node, rest: list[Factor], parts: list[Factor], N: str, out: str
+    graph: Rewriting, node: Node, rest: list[Factor], parts: list[Factor], N: str, out: str
 ) -> Ref:
-    """Σ over N of a product: first what is contracted with the rest, then the others."""
-    asked = {c for labels, _ in rest for c in labels} - set(out)
-    first, *others = sorted(parts, key=lambda f: not asked & set(f[0]))
+    """Σ over N of a product: first the factor that is contracted with the rest, then the others."""
+
+    def emit(terms: list[Factor], labels: str, suffix: str) -> Ref:
+        args = [a for _, a in terms]
+        return graph.emit(product(terms, labels), args, node.domain, f"{node.name}_{suffix}")
+
+    contracted = {c for labels, _ in rest for c in labels} - set(out)
+    first, *others = sorted(parts, key=lambda f: not contracted & set(f[0]))
     inner = [*rest, first]
     if not others:
-        return rewriting.emit(
-            product(inner, out), [a for _, a in inner], node.domain, f"{node.name}_own"
-        )
+        return emit(inner, out, "own")
     used = set(out).union(*(labels for labels, _ in others)) - {N}
     kept = "".join(dict.fromkeys(c for labels, _ in inner for c in labels if c in used)) + N
-    w = rewriting.emit(
-        product(inner, kept), [a for _, a in inner], node.domain, f"{node.name}_weights"
-    )
-    outer = [(kept, w), *others]
-    return rewriting.emit(
-        product(outer, out), [a for _, a in outer], node.domain, f"{node.name}_own"
-    )
+    return emit([(kept, emit(inner, kept, "weights")), *others], out, "own")
 
 
 def product(terms: Sequence[Factor], out: str) -> Einsum:
     return Einsum(labels=f"{','.join(labels for labels, _ in terms)}->{out}")
 
 
-def _ended(rewriting: Rewriting, running: Running, dim: str, cut: int) -> Running:
-    """The sum of points that are given: of later ones one factor is 0."""
-    n = rewriting[running.point.name]
-    if isl.always(compare("<", Sym(dim), cut), n.domain):
+def _masked_from(graph: Rewriting, running: Running, dim: str, cut: int) -> Running:
+    """The running sum with one factor of its points 0 from `cut` on."""
+    n, before = graph[running.point.name], compare("<", Sym(dim), cut)
+    if isl.always(before, n.domain):
         return running
-    rewriting.loc = n.loc
-    (labels, a), *others = factors(
-        rewriting, LETTERS[: rewriting.type(running.point).rank], running.point
-    )
-    there = rewriting.emit(
-        Value(expr=compare("<", Sym(dim), cut), dtype="bool"), (), n.domain, "given"
-    )
-    none = rewriting.emit(Const(value=0.0, dtype=rewriting.type(a).dtype), (), n.domain, "none")
+    graph.loc = n.loc
+    axes = LETTERS[: graph.type(running.point).rank]
+    (labels, a), *others = factors(graph, axes, running.point)
+    inside = graph.emit(Value(expr=before, dtype="bool"), (), n.domain, "given")
+    zero = graph.emit(Const(value=0.0, dtype=graph.type(a).dtype), (), n.domain, "none")
     where = Where(labels=join_labels(("", labels, ""), labels))
-    only = rewriting.emit(where, (there, a, none), n.domain, f"{a.name}_given")
+    point = graph.emit(where, (inside, a, zero), n.domain, f"{a.name}_given")
     if others:
-        terms = [(labels, only), *others]
-        op = product(terms, LETTERS[: rewriting.type(running.point).rank])
-        only = rewriting.emit(op, [x for _, x in terms], n.domain, f"{n.name}_given")
-    rewriting.put(replace(rewriting[running.name], args=(only, rewriting.read(running.before))))
-    return replace(running, point=only)
+        terms = [(labels, point), *others]
+        args = [x for _, x in terms]
+        point = graph.emit(product(terms, axes), args, n.domain, f"{n.name}_given")
+    graph.put(replace(graph[running.name], args=(point, graph.read(running.before))))
+    return replace(running, point=point)

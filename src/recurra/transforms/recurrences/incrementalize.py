@@ -1,4 +1,4 @@
-"""Reductions over growing ranges become recurrences, and back where only the end is read.
+"""Turn reductions over growing ranges into recurrences.
 
    g[t<T] = discounted_sum(r[t:T], gamma=γ)
 →  g = r + γ·n;  n = merge(0, g[t+1], when=(t == T-1, t < T-1))
@@ -12,8 +12,8 @@
    e[t<T] = square(x[0:t+1])
 →  s[0:t+1];  s[t<T] = square(x)                         (in `.._elementwise`)
 
-Its gradient, what later steps took of each point, is such a state that runs back (`.._adjoint`).
-Windows of a fixed length are taken from blocks (`windows`).
+Gradients, which sum what later steps read of each point, are states that run backward
+(`.._adjoint`). Windows of a fixed length are built from blocks (`windows`).
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def lift(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """Quadratic work becomes linear; no subtraction is introduced, so nothing cancels."""
+    """Make quadratic work linear, without a subtraction, so that nothing cancels."""
     rules = (lift_elementwise(graph), lift_adjoint, lift_reduction, lift_contraction)
     return apply(graph, rules, sizes)
 
 
 @rule(Reduction, DiscountedSum)
-def lift_reduction(node: Node, rewriting: Rewriting) -> Node | None:
+def lift_reduction(node: Node, graph: Rewriting) -> Node | None:
     """x[0] ∘ .. ∘ x[t] over 0:t+1 (or t:T) → x[t] ∘ a·y[t-1] (or a·y[t+1])"""
-    fold = folded(node, rewriting)
-    found = fold and grows(node, node.args[0], rewriting, fold.axis)
+    fold = folded(node, graph)
+    found = fold and grows(node, node.args[0], graph, fold.axis)
     if fold is None or found is None:
         return None
     way, by = found[0], fold.monoid
     if fold.gamma != 1:
         if way.direction > 0:
             return None
-        by = replace(by, act=partial(discounted, node, rewriting, fold.gamma))
-    return scanned(node, rewriting, by, fold.point(rewriting), way)
+        by = replace(by, act=partial(discounted, node, graph, fold.gamma))
+    return scanned(node, graph, by, fold.point(graph), way)
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:

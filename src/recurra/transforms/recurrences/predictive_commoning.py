@@ -1,4 +1,4 @@
-"""Read what was computed at another point: predictive commoning.
+"""Predictive commoning: read a value that was computed at another point, not compute it again.
 
     u[t<T-1] = f(x[t+1])                                   f[t+1], where f[t<T] = f(x)
     v[t<T] = f(x)                                     →
@@ -7,10 +7,10 @@
     v[t<T] = f(x)                                          v[t<T] = merge(f(a), z[t-1], ..)
     z[t<T] = f(y)                                     →    z[t<T] = f(y)
 
-A value function of one state and the next, the force at the end of one step and the beginning of
-the next (Allen and Kennedy, 2002, section 8.3; Alpern, Wegman and Zadeck, 1988, for branches).
-Chains of equations are followed from their operands on. What is read in their place is kept for a
-step: that is to cost less than to compute the chain.
+Examples are a value function of one state and the next, and the force at the end of one step and
+the beginning of the next (Allen and Kennedy, 2002, section 8.3; Alpern, Wegman and Zadeck, 1988,
+for branches). Chains of equations are followed from their operands on. The value that is read
+instead is kept for a step, which must cost less than the chain.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Shift = tuple[int, ...]  # one for each dim of a domain
 
 @dataclass(frozen=True)
 class Formula:
-    """The computation of an equation, wherever its point lies: y[t] = formula at t + shift."""
+    """An op and its operands, up to a shift: y[t] = formula at t + shift."""
 
     op: Op
     args: tuple[Ref, ...]
@@ -48,7 +48,7 @@ class Formula:
 
 @dataclass(frozen=True)
 class Member:
-    """An equation that has a formula."""
+    """An equation, which is a formula at a shift."""
 
     name: str
     shift: Shift
@@ -56,31 +56,31 @@ class Member:
 
 @dataclass
 class Commoning:
-    """The equalities of a graph: equations as reads of others, or as branches of such reads."""
+    """The equalities of a graph: equations as reads of others, or as merges of such reads."""
 
     graph: Graph
     sizes: Mapping[str, int]
     equal: dict[str, Ref | Node] = field(default_factory=dict[str, "Ref | Node"])
-    made: dict[str, Node] = field(default_factory=dict[str, Node])
+    new: dict[str, Node] = field(default_factory=dict[str, Node])
     domains: dict[str, Domain] = field(default_factory=dict[str, Domain])  # that have grown
     known: dict[Formula, Member] = field(default_factory=dict[Formula, Member])
 
-    def found(self) -> bool:
+    def search(self) -> bool:
         """Look for equal equations until there are no more; tell whether there are any."""
         nodes = [n for n in self.graph.nodes.values() if _may_be_equal(n)]
         alike = Counter((n.op, n.domain.dims) for n in nodes)
         nodes = [n for n in nodes if alike[n.op, n.domain.dims] > 1]
         while True:
             before = len(self.equal)
-            self.shifted(nodes)
+            self.find_shifted(nodes)
             for n in nodes:
-                if n.name not in self.equal and (merged := self.branched(n)) is not None:
+                if n.name not in self.equal and (merged := self.as_merge(n)) is not None:
                     self.equal[n.name] = merged
             if len(self.equal) == before:
                 return bool(self.equal)
 
-    def shifted(self, nodes: Sequence[Node]) -> None:
-        """Notes equations that are others at a fixed distance."""
+    def find_shifted(self, nodes: Sequence[Node]) -> None:
+        """Note the equations that equal others at a fixed distance."""
         groups: dict[Formula, list[Member]] = {}
         for n in nodes:
             if n.name not in self.equal:
@@ -95,8 +95,8 @@ class Commoning:
                 if grown is not None:
                     self.equal[m.name], self.domains[first.name] = ref, grown
 
-    def branched(self, node: Node) -> Node | None:
-        """The definition by branches that an equation is, of one by branches that it reads."""
+    def as_merge(self, node: Node) -> Node | None:
+        """An equation as a merge, if it reads one and equals a known equation on its branches."""
         merges = [m for a in node.args if (m := self.merge(a)) is not None]
         whens = {m.op.when for m in merges if isinstance(m.op, Merge)}
         if len(whens) != 1 or node.op.mentions() & set(node.domain.dims):
@@ -112,7 +112,7 @@ class Commoning:
         return replace(node, op=Merge(when), args=tuple(out), locs=()) if moved else None
 
     def known_at(self, node: Node, args: Iterable[Ref], domain: Domain) -> Ref | None:
-        """The read of an equation that does to its operands what a node does to these."""
+        """The read of a known equation that equals the op of a node on some operands."""
         formula, shift = _formula(node.op, args, node.domain.dims)
         member = self.known.get(formula)
         if member is None or member.name == node.name:
@@ -121,27 +121,27 @@ class Commoning:
         return ref if always_inside(ref.index, self.domain(member.name), domain) else None
 
     def at_one_point(self, node: Node, args: Sequence[Ref], when: Expr) -> Ref | None:
-        """A new equation, of operands at the one point at which a branch is taken."""
+        """Add an equation of operands at the one point at which a branch is taken."""
         at = {d: e for d in node.domain.dims if (e := pinned(when, d)) is not None}
         args = [a.at(at) for a in args]
         used = set[str]().union(*(index_symbols(e) for a in args for e in a.index))
         domain = node.domain.of(used)
         if not at or set(domain.dims) & at.keys():
             return None
-        name = fresh_name(f"{node.name}_first", {*self.graph.nodes, *self.made})
-        self.made[name] = Node(name, node.op, tuple(args), domain, node.type, node.loc)
+        name = fresh_name(f"{node.name}_first", {*self.graph.nodes, *self.new})
+        self.new[name] = Node(name, node.op, tuple(args), domain, node.type, node.loc)
         return Ref(name, domain.identity)
 
     def merge(self, ref: Ref) -> Node | None:
-        """The definition by branches that is read at one's own point, if one is."""
+        """The merge of several branches behind an identity read, if one is."""
         n = self.equal.get(ref.name, self.graph[ref.name])
         if isinstance(n, Ref) or not isinstance(n.op, Merge) or len(n.args) < 2:
             return None
         return n if ref.index == n.domain.identity else None
 
     def domain(self, name: str) -> Domain:
-        """The points of an equation, with those that others have of it."""
-        return self.domains.get(name) or (self.made.get(name) or self.graph[name]).domain
+        """The points of an equation, with those that its readers added."""
+        return self.domains.get(name) or (self.new.get(name) or self.graph[name]).domain
 
     def ref(self, member: Member, shift: Shift, dims: Sequence[str]) -> Ref:
         """The read of a member that gives its formula at a shift."""
@@ -150,7 +150,7 @@ class Commoning:
         return Ref(member.name, tuple(r.sym + (a - b) for r, a, b in gaps))
 
     def grown(self, name: str, ref: Ref, reader: Domain) -> Domain | None:
-        """The points of an equation with those that a reader has of it: a box, or None."""
+        """The points of an equation with those that a reader needs, if they are a box."""
         own, ranges = self.domain(name), list[Range]()
         if always_inside(ref.index, own, reader):
             return own
@@ -167,14 +167,14 @@ class Commoning:
         return Domain(tuple(ranges)) if len(changed) == 1 and inside else None
 
     def read(self, ref: Ref) -> Ref:
-        """A read of what an equation is equal to, as far as that is one of another equation."""
+        """Follow a read through equations that equal reads of others."""
         n = self.equal.get(ref.name)
-        return (
-            self.read(_through(ref, self.graph[ref.name].domain, n)) if isinstance(n, Ref) else ref
-        )
+        if not isinstance(n, Ref):
+            return ref
+        return self.read(_through(ref, self.graph[ref.name].domain, n))
 
     def chain(self, name: str) -> set[str]:
-        """The equations that are not computed if one is read in the place of another one."""
+        """The equations that need not be computed if one is read from elsewhere."""
         out, todo = set[str](), [name]
         while todo:
             n = todo.pop()
@@ -184,7 +184,7 @@ class Commoning:
         return out
 
     def ends(self) -> list[str]:
-        """The equations that are equal to others, and are read by some that are not."""
+        """The equations that equal others, and that equations which do not read."""
         graph = self.graph
         return [
             n
@@ -193,7 +193,7 @@ class Commoning:
         ]
 
     def applied(self, names: Iterable[str]) -> Graph:
-        """The graph with some equations read, or made of what is read, in other places."""
+        """The graph in which some equations are read from elsewhere, or merged of such reads."""
         graph, merges, new = self.graph, dict[str, Node](), dict[str, Node]()
         refs: dict[str, Ref] = {}
         for name in names:
@@ -204,7 +204,7 @@ class Commoning:
                 merges[name] = replace(n, op=Merge((TRUE,)), args=(self.read(equal),))
             else:
                 refs[name] = self.read(equal)
-        for n in (*graph.nodes.values(), *self.made.values()):
+        for n in (*graph.nodes.values(), *self.new.values()):
             n = merges.get(n.name, n)
             args = tuple(
                 _through(a, graph[a.name].domain, refs[a.name]) if a.name in refs else a
@@ -214,7 +214,7 @@ class Commoning:
         seen, todo = set[str](), [self.read(a).name for n in names for a in _reads(self.equal[n])]
         while todo:
             name = todo.pop()
-            if name in seen or not (name in self.domains or name in self.made):
+            if name in seen or not (name in self.domains or name in self.new):
                 continue
             seen.add(name)
             args = tuple(map(self.read, new[name].args))  # at all of these points they are there
@@ -224,19 +224,15 @@ class Commoning:
 
 
 def _may_be_equal(node: Node) -> bool:
-    """May an equation be another one at a distance?"""
+    """Tell whether an equation may equal another one at a distance."""
     op, shape = node.op, node.type.mentions()
-    is_value = op.pure and not op.drawn and not isinstance(op, (Merge, Input))
-    return (
-        is_value
-        and bool(node.domain)
-        and not isinstance(node.type, Tuple)
-        and not (shape & set(node.domain.dims))
-    )
+    if not op.pure or op.drawn or isinstance(op, (Merge, Input)) or isinstance(node.type, Tuple):
+        return False
+    return bool(node.domain) and not shape & set(node.domain.dims)
 
 
 def _formula(op: Op, args: Iterable[Ref], dims: Sequence[str]) -> tuple[Formula, Shift]:
-    """The formula of an operation on some operands, and the point of it that this is."""
+    """The formula of an op on some operands, and its shift."""
     args, own = tuple(args), op.mentions()
     gaps: dict[str, int] = {}
     for d in dims:
@@ -248,7 +244,7 @@ def _formula(op: Op, args: Iterable[Ref], dims: Sequence[str]) -> tuple[Formula,
 
 
 def _through(ref: Ref, domain: Domain, target: Ref) -> Ref:
-    """A read of an equation as one of another that it is equal to, at a fixed distance."""
+    """A read of an equation as one of another that it equals at a fixed distance."""
 
     def moved(index: Index, by: int) -> Index:
         if isinstance(index, Slice):
@@ -264,13 +260,13 @@ def _reads(equal: Ref | Node) -> tuple[Ref, ...]:
 
 
 def _touch(left: Range, right: Range, sizes: Mapping[str, int]) -> bool:
-    """Is there no gap between two ranges?"""
+    """Tell whether there is no gap between two ranges."""
     first = max(evaluate(left.lo, sizes), evaluate(right.lo, sizes))
     return first <= min(evaluate(left.hi, sizes), evaluate(right.hi, sizes))
 
 
 def pays(commoning: Commoning, name: str, cx: CompileContext) -> bool:
-    """Does it take longer to compute an equation, and what only it needs, than to keep it?"""
+    """Tell whether computing an equation, and what only it reads, costs more than keeping it."""
     graph, prices = commoning.graph, cx.target.prices
     chain = [graph[n] for n in commoning.chain(name)]
     calls = sum(_is_kernel(n, prices) for n in chain)  # others cost no more than their work
@@ -279,7 +275,7 @@ def pays(commoning: Commoning, name: str, cx: CompileContext) -> bool:
 
 
 def _is_kernel(node: Node, prices: Prices) -> bool:
-    """Is it more than a part of the kernels around it, as elementwise work and movement are?"""
+    """Tell whether an equation is a kernel of its own, unlike elementwise work and movement."""
     if isinstance(node.op, Elementwise):
         return False
     return isinstance(node.op, (Einsum, Reduction)) or prices.of(node.op.name) > prices.plain
@@ -296,9 +292,9 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Read what was computed at another point in the place of computing it again."""
+    """Read what was computed at another point instead of computing it again."""
     commoning = Commoning(graph, cx.sizes)
-    if not commoning.found():
+    if not commoning.search():
         return graph
     law = "computed at two points → read at another"
     names = [n for n in commoning.ends() if pays(commoning, n, cx) and fuel().burn(law, n)]

@@ -1,8 +1,8 @@
-"""Scans: a reduction over a range that grows a point per step is one combine of a monoid per step.
+"""Scans: turn a reduction over a range that grows a point per step into one combine per step.
 
     y[t] = x[0] ∘ .. ∘ x[t]   →   y[t] = x[t] ∘ a·y[t-1], unit at the first point
 
-| monoid | combine with what is before | unit |
+| monoid | combine with the value before | unit |
 | sum, product, maximum, minimum, and, or | x ∘ y | identity of ∘ |
 | affine maps, of discounted sums | x + γ·y | 0 |
 | outer products, of contractions (`lift_contraction`) | a·b + y | 0 |
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from recurra.ir.expr import Sym, compare
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, Op
-from recurra.ir.types import Range, Type, is_shift
+from recurra.ir.types import Range, is_shift
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Add, Mul
 from recurra.ops.reduction import Reduction, identity
@@ -26,25 +26,21 @@ from recurra.ops.source import Const
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 
-def _as_it_is(before: Ref) -> Ref:
-    return before
-
-
 @dataclass(frozen=True)
 class Monoid:
-    """`op` joins a point and what is before it, which is `unit` at the first point.
+    """`op` combines a point with the value before it, which is `unit` at the first point.
 
-    A point may `act` on what is before it first: it discounts or rescales it.
+    `act`, if there is one, is applied to the value before: it discounts or rescales it.
     """
 
     op: str
     unit: float
-    act: Callable[[Ref], Ref] = _as_it_is
+    act: Callable[[Ref], Ref] | None = None
 
 
 @dataclass(frozen=True)
 class ScanDirection:
-    """The points of a dim that a scan takes one by one, from the first (+1) or the last (-1)."""
+    """The range of a dim that a scan runs along, from its first point (+1) or its last (-1)."""
 
     range: Range
     direction: int
@@ -52,111 +48,100 @@ class ScanDirection:
 
 @dataclass(frozen=True)
 class RangeFold:
-    """A reduction over a range of the points that an equation reads, and over axes of a point.
+    """A reduction over a range of points that an equation reads, and over axes of a point.
 
-    A point counts γ times what the one before it counts.
+    `axis` numbers the range among those that are read, `range` is its source's, and `rest` are the
+    axes of a point. The weight of a point is γ times that of the one before it.
     """
 
     node: Node
-    axis: int  # which of the ranges that are read
-    range: Range  # of what is read
+    axis: int
+    range: Range
     monoid: Monoid
     gamma: float = 1.0
-    rest: tuple[int, ...] = ()  # axes of a point
+    rest: tuple[int, ...] = ()
 
     @property
     def place(self) -> int:
+        """The position of the range among the indices."""
         return [k for k, e in enumerate(self.node.args[0].index) if isinstance(e, Slice)][self.axis]
 
     @property
     def slice(self) -> Slice:
-        found = self.node.args[0].index[self.place]
-        assert isinstance(found, Slice)
-        return found
+        return self.node.args[0].slices[self.axis]
 
-    def point(self, rewriting: Rewriting) -> Ref:
+    def point(self, graph: Rewriting) -> Ref:
         """Return the read of one point of the range, its axes reduced."""
-        (a,), k, node = self.node.args, self.place, self.node
-        point = Ref(a.name, (*a.index[:k], self.range.sym, *a.index[k + 1 :]))
+        (a,), node = self.node.args, self.node
+        point = a.with_index(self.place, self.range.sym)
         if not self.rest:
             return point
         assert isinstance(node.op, Reduction)
-        return rewriting.emit(replace(node.op, axes=self.rest), (point,), node.domain, node.op.name)
+        return graph.emit(replace(node.op, axes=self.rest), (point,), node.domain, node.op.name)
 
 
-def folded(node: Node, rewriting: Rewriting) -> RangeFold | None:
-    """Return an equation as a reduction over a range, whose other indices do not move with it."""
-    if not isinstance(node.op, Reduction | DiscountedSum):
-        return None
-    (a,), axis, gamma, rest, monoid = node.args, 0, 1.0, (), "add"
+def folded(node: Node, graph: Rewriting) -> RangeFold | None:
+    """Return an equation as a reduction over a range that no other index of the read moves with."""
+    axis, gamma, rest, monoid = 0, 1.0, (), "add"
     match node.op:
         case DiscountedSum(axis=axis, gamma=gamma):
             pass
-        case Reduction(axes=axes, monoid=str(monoid)) if 0 in axes and len(a.slices) == 1:
+        case Reduction(axes=axes, monoid=str(monoid)) if (
+            0 in axes and len(node.args[0].slices) == 1
+        ):
             rest = tuple(k - 1 for k in axes if k)
         case _:
             return None
+    (a,) = node.args
     places = [k for k, e in enumerate(a.index) if isinstance(e, Slice)]
     if axis >= len(places):
         return None
-    assert isinstance(node.type, Type)
-    r = rewriting.source(a).domain.ranges[places[axis]]
-    unit = identity(monoid, node.type.dtype)
+    r = graph[a.name].domain.ranges[places[axis]]
+    unit = identity(monoid, node.tensor.dtype)
     fold = RangeFold(node, axis, r, Monoid(monoid, unit), gamma, rest)
     others = (e for k, e in enumerate(a.index) if k != fold.place)
     moves = any(r.dim in index_symbols(e) for e in others)
     return None if moves or fold.slice.step != 1 or fold.slice.pad is not None else fold
 
 
-def discounted(node: Node, rewriting: Rewriting, gamma: float, value: Ref) -> Ref:
-    """Return γ times a value that is of the type of an equation."""
-    assert isinstance(node.type, Type)
-    axes = LETTERS[: node.type.rank]
-    by = rewriting.emit(Const(value=gamma, dtype=node.type.dtype), (), node.domain, "gamma")
+def discounted(node: Node, graph: Rewriting, gamma: float, value: Ref) -> Ref:
+    """Emit γ times a value that is of the type of an equation."""
+    axes = LETTERS[: node.tensor.rank]
+    by = graph.emit(Const(value=gamma, dtype=node.tensor.dtype), (), node.domain, "gamma")
     op = Mul(labels=f",{axes}->{axes}" if axes else "")
-    return rewriting.emit(op, (by, value), node.domain, "discounted")
+    return graph.emit(op, (by, value), node.domain, "discounted")
 
 
-def constant(node: Node, rewriting: Rewriting, value: float, stem: str) -> Ref:
-    """Return a number of the type of an equation."""
-    assert isinstance(node.type, Type)
-    number = Const(value=value, dtype=node.type.dtype, shape=node.type.shape)
-    return rewriting.emit(number, (), node.domain, stem)
-
-
-def scanned(
-    node: Node, rewriting: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection
-) -> Node:
+def scanned(node: Node, graph: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection) -> Node:
     """Return the equation as one combine of a point with its own value a step before."""
-    before = monoid.act(neighbor(node, rewriting, way, monoid.unit))
+    before = neighbor(node, graph, way, monoid.unit)
+    before = before if monoid.act is None else monoid.act(before)
     return replace(node, op=Op.registry[monoid.op](), args=(point, before))
 
 
 def scan(
-    like: Node, name: str, rewriting: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection
+    like: Node, name: str, graph: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection
 ) -> Ref:
-    """Return the read of a new equation, over the domain of another, that scans points."""
+    """Emit an equation, over the domain of another, that scans points."""
     n = replace(like, name=name, op=Op.registry[monoid.op](), args=(point, point), locs=())
-    rewriting.put(n)
-    rewriting.put(scanned(n, rewriting, monoid, point, way))
-    return rewriting.read(name)
+    graph.put(n)
+    graph.put(scanned(n, graph, monoid, point, way))
+    return graph.read(name)
 
 
-def grows(
-    node: Node, ref: Ref, rewriting: Rewriting, axis: int
-) -> tuple[ScanDirection, Ref] | None:
-    """Return the way and the read of its last point if an axis is 0:t+1 or t:T of a dim."""
-    slices = [k for k, e in enumerate(ref.index) if isinstance(e, Slice)]
-    if axis >= len(slices):
+def grows(node: Node, ref: Ref, graph: Rewriting, axis: int) -> tuple[ScanDirection, Ref] | None:
+    """Return the direction and the read of the last point if an axis is 0:t+1 or t:T of a dim."""
+    places = [k for k, e in enumerate(ref.index) if isinstance(e, Slice)]
+    if axis >= len(places):
         return None
-    k = slices[axis]
-    s, r = ref.index[k], rewriting.source(ref).domain.ranges[k]
-    if not isinstance(s, Slice) or s.step != 1 or s.pad is not None or r.dim not in node.domain:
+    k, s = places[axis], ref.slices[axis]
+    r = graph[ref.name].domain.ranges[k]
+    if s.step != 1 or s.pad is not None or r.dim not in node.domain:
         return None
     if any(r.dim in index_symbols(e) for j, e in enumerate(ref.index) if j != k):
         return None  # what is read at t-1 is not a part of what is read at t
     mine = node.domain[r.dim]
-    point = Ref(ref.name, (*ref.index[:k], r.sym, *ref.index[k + 1 :]))
+    point = ref.with_index(k, r.sym)
     if is_shift(s.lo, r.dim) == 0 and s.hi == mine.hi == r.hi:
         return ScanDirection(mine, -1), point
     if is_shift(s.hi, r.dim) == 1 and s.lo == mine.lo == r.lo:
@@ -164,28 +149,23 @@ def grows(
     return None
 
 
-def neighbor(node: Node, rewriting: Rewriting, way: ScanDirection, unit: float) -> Ref:
-    """Return the value of `node` one step behind; `unit` at the first point."""
+def neighbor(node: Node, graph: Rewriting, way: ScanDirection, unit: float) -> Ref:
+    """Emit the value of `node` one step before; `unit` at the first point."""
     r, direction = way.range, way.direction
-    start = constant(node, rewriting, unit, "start")
-    edge = r.lo if direction > 0 else r.hi
-    edge = edge if direction > 0 else edge - 1
+    start = graph.constant(node, unit, "start")
+    edge = r.lo if direction > 0 else r.hi - 1
     when = (compare("==", r.sym, edge), compare(">" if direction > 0 else "<", r.sym, edge))
-    step = node.domain.point(r.dim, r.sym - direction)
-    name = rewriting.fresh(node.name + ("_before" if direction > 0 else "_after"))
-    rewriting.put(
-        Node(
-            name, Merge(when=when), (start, Ref(node.name, step)), node.domain, node.type, node.loc
-        )
-    )
-    return rewriting.read(name)
+    args = (start, Ref(node.name, node.domain.point(r.dim, r.sym - direction)))
+    name = graph.fresh(node.name + ("_before" if direction > 0 else "_after"))
+    graph.put(Node(name, Merge(when=when), args, node.domain, node.type, node.loc))
+    return graph.read(name)
 
 
 @dataclass(frozen=True)
 class Running:
     """A scan of sums: s = point + before, before 0 at the first point and then s a step before.
 
-    `begin`: s before the chunk, once `in_two` has asked for it.
+    `begin` is s before the chunk, once `in_two` has added it.
     """
 
     name: str
@@ -203,20 +183,15 @@ def running(graph: Graph, dim: str) -> list[Running]:
 def _running(graph: Graph, node: Node, dim: str) -> Running | None:
     if not isinstance(node.op, Add) or dim not in node.domain or node.op.labels:
         return None
-    back = node.domain.point(dim, Sym(dim) - 1)
+    back = Ref(node.name, node.domain.point(dim, Sym(dim) - 1))
+    first = compare("==", Sym(dim), node.domain[dim].lo)
     for k, a in enumerate(node.args):
-        m = graph[a.name]
+        m, point = graph[a.name], node.args[1 - k]
         if not isinstance(m.op, Merge) or len(m.args) != 2 or not graph.is_identity(a):
             continue
         zero, mine = m.args
-        first = graph[zero.name].op
-        begins = m.op.when[0] == compare("==", Sym(dim), node.domain[dim].lo)
-        is_zero = isinstance(first, Const) and first.value == 0
-        if (
-            is_zero
-            and begins
-            and mine == Ref(node.name, back)
-            and graph.is_identity(node.args[1 - k])
-        ):
-            return Running(node.name, m.name, zero, node.args[1 - k])
+        start = graph[zero.name].op
+        is_zero = isinstance(start, Const) and start.value == 0
+        if is_zero and m.op.when[0] == first and mine == back and graph.is_identity(point):
+            return Running(node.name, m.name, zero, point)
     return None

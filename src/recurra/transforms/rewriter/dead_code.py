@@ -1,4 +1,4 @@
-"""Dead-code elimination: what no output, and no effect, depends on goes."""
+"""Dead-code elimination: remove what no output and no effect depends on."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from recurra.ir.graph import Node
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 
-def drop_if_dead(state: Rewriting, node: Node) -> bool:
-    """Drop an equation that nothing reads; tell whether it is gone."""
-    if state.readers[node.name] or node.name in state.outputs or not node.op.pure:
+def drop_if_dead(graph: Rewriting, node: Node) -> bool:
+    """Remove an equation that has no readers; tell whether it was removed."""
+    if graph.readers[node.name] or node.name in graph.outputs or not node.op.pure:
         return False
-    del state.nodes[node.name]
+    del graph.nodes[node.name]
     for a in node.args:
-        if a.name in state.readers:
-            state.readers[a.name].pop(node.name, None)
-            state.push(a.name)
+        if a.name in graph.readers:
+            graph.readers[a.name].pop(node.name, None)
+            graph.push(a.name)
     return True

@@ -1,7 +1,7 @@
-"""Fuel: how many rewrites may still be applied, and which were.
+"""Fuel: a limit on how many rewrites a compilation may apply, and a record of those it did.
 
-A wrong rewrite is found by bisection: with n it is not there yet, with n + 1 it is. Passes without
-which nothing runs (pad, place) are not counted.
+A wrong rewrite is found by bisection: the answer is right with n units of fuel and wrong with
+n + 1. Passes that a program cannot be compiled without (pad) use none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Fuel:
-    """`limit` rewrites at most (None: any number); `laws` says which were applied, how often."""
+    """At most `limit` rewrites (None: any number); `laws` counts those applied, by law."""
 
     limit: int | None = None
     used: int = 0
@@ -27,7 +27,7 @@ class Fuel:
         return self.limit is not None and self.used >= self.limit
 
     def burn(self, law: str, where: str) -> bool:
-        """One rewrite is to be applied, or has been; False: it must not be."""
+        """Count a rewrite that is about to be applied, or has been; False: it must not be."""
         if self.empty:
             return False
         self.used += 1
@@ -40,13 +40,13 @@ _CURRENT: ContextVar[Fuel | None] = ContextVar("fuel", default=None)
 
 
 def fuel() -> Fuel:
-    """The fuel of the compilation that passes belong to; outside of one it never runs out."""
+    """Return the fuel of the current compilation; outside of one it is unlimited."""
     return _CURRENT.get() or Fuel()
 
 
 @contextmanager
 def burning(tank: Fuel) -> Generator[None]:
-    """Within, passes burn this fuel."""
+    """Make passes burn this fuel within the block."""
     token = _CURRENT.set(tank)
     try:
         yield

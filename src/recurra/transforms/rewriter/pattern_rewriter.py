@@ -1,10 +1,12 @@
-"""A rule maps an equation to what may stand in its place; `apply` runs rules to a fixpoint.
+"""Rewrite rules, each of which maps an equation to its replacement, and their fixpoint.
 
-The docstring's first line is the law, e.g. `x · 1 → x`: traces print it and tests quote it.
+The first line of a rule's docstring is its law, e.g. `x · 1 → x`: traces print it and tests quote
+it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +14,7 @@ from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.transforms.rewriter.common_subexpressions import share_equal
 from recurra.transforms.rewriter.dead_code import drop_if_dead
-from recurra.transforms.rewriter.optimization_fuel import fuel as tank
+from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 Rewrite = Callable[[Node, "Rewriting"], "Node | Ref | None"]
@@ -20,7 +22,10 @@ Rewrite = Callable[[Node, "Rewriting"], "Node | Ref | None"]
 
 @dataclass(frozen=True)
 class Rule:
-    """`rewrite` returns the equation's replacement, a read of something equal, or None."""
+    """A law for equations whose op is one of `roots`.
+
+    `rewrite` returns the equation's replacement, a read of an equal one, or None.
+    """
 
     roots: tuple[type[Op], ...]
     law: str
@@ -28,10 +33,10 @@ class Rule:
 
 
 def rule(*roots: type[Op]) -> Callable[[Rewrite], Rule]:
-    """Registers nothing: a pass lists its rules by hand, in order."""
+    """Make a rule of a function. It is not registered: a pass lists its rules, in order."""
 
     def wrap(rewrite: Rewrite) -> Rule:
-        law = (rewrite.__doc__ or "").splitlines()[0] if rewrite.__doc__ else ""
+        law = (rewrite.__doc__ or "").partition("\n")[0]
         assert "→" in law, f"{rewrite.__name__} needs a law, e.g. 'x + 0 → x'"
         return Rule(roots, law, rewrite)
 
@@ -39,51 +44,32 @@ def rule(*roots: type[Op]) -> Callable[[Rewrite], Rule]:
 
 
 def apply(
-    graph: Graph,
-    rules: Sequence[Rule],
-    sizes: Mapping[str, int],
-    share: bool = True,
-    fuel: int = 100_000,
+    graph: Graph, rules: Sequence[Rule], sizes: Mapping[str, int], share: bool = True
 ) -> Graph:
-    """Rewrites to a fixpoint and drops what is dead; with `share`, equal equations become one.
-
-    Out of fuel is a bug: it raises.
-    """
-    return run(graph, rules, sizes, share, fuel)[0]
-
-
-def run(
-    graph: Graph,
-    rules: Sequence[Rule],
-    sizes: Mapping[str, int],
-    share: bool = True,
-    fuel: int = 100_000,
-) -> tuple[Graph, dict[str, int]]:
-    """`apply`, with how often each law fired."""
+    """Rewrite to a fixpoint and remove dead code; with `share`, also merge equal equations."""
     by_op: dict[type[Op], list[Rule]] = {}
-    state = Rewriting.of(graph.live(), sizes)
+    state, fired = Rewriting.of(graph.live(), sizes), Counter[str]()
+    left = 100_000  # rules that need more undo each other
     while state.todo:
         name = state.todo.popleft()
         state.queued.discard(name)
         node = state.nodes.get(name)
         if node is None or drop_if_dead(state, node):
             continue
-        fuel -= 1
-        if fuel < 0:
-            raise RecursionError(f"no fixpoint; the laws that fired: {state.fired}")
+        left -= 1
+        if left < 0:
+            raise RecursionError(f"no fixpoint; the laws that fired: {fired}")
         op = type(node.op)
         if op not in by_op:
             by_op[op] = [r for r in rules if issubclass(op, r.roots)]
         if not (share and share_equal(state, node)):
-            _first(state, node, by_op[op])
-    out = Graph(state.nodes, state.outputs, graph.dims).live()
-    return Graph(
-        {n: out.nodes[n] for n in _order(out, graph)}, out.outputs, graph.dims
-    ), state.fired
+            fired.update(_apply_first(state, node, by_op[op]))
+    out = state.graph.live()
+    return Graph({n: out.nodes[n] for n in _order(out, graph)}, out.outputs, graph.dims)
 
 
 def _order(out: Graph, before: Graph) -> list[str]:
-    """Equations in the order they were written, new ones where their first operand ends."""
+    """The equations in the order of `before`; new ones come right after their last operand."""
     place = {n: float(k) for k, n in enumerate(before.nodes)}
     for k, n in enumerate(out.nodes):
         if n not in place:
@@ -92,9 +78,10 @@ def _order(out: Graph, before: Graph) -> list[str]:
     return sorted(out.nodes, key=lambda n: place[n])
 
 
-def _first(state: Rewriting, node: Node, rules: Sequence[Rule]) -> None:
-    if tank().empty:
-        return
+def _apply_first(state: Rewriting, node: Node, rules: Sequence[Rule]) -> list[str]:
+    """Apply the first rule that matches an equation, and return its law."""
+    if fuel().empty:
+        return []
     state.loc = node.loc
     for r in rules:
         new = r.rewrite(node, state)
@@ -105,6 +92,6 @@ def _first(state: Rewriting, node: Node, rules: Sequence[Rule]) -> None:
                 continue
         else:
             state.put(new)
-        state.fired[r.law] = state.fired.get(r.law, 0) + 1
-        tank().burn(r.law, node.name)
-        return
+        fuel().burn(r.law, node.name)
+        return [r.law]
+    return []

@@ -1,4 +1,4 @@
-"""Rewriting: a graph while it is rewritten, equation by equation."""
+"""Rewriting: a graph that is changed equation by equation."""
 
 from __future__ import annotations
 
@@ -9,33 +9,31 @@ from typing import Any
 
 from recurra.errors import Loc
 from recurra.ir.dims import Dim
-from recurra.ir.expr import Expr, substitute
-from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.expr import Expr
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_at, index_symbols
 from recurra.ir.op import Elementwise, Op
-from recurra.ir.types import Domain, is_shift
+from recurra.ir.types import Domain, Type, is_shift
+from recurra.ops.source import Const
 
 
 def compose(reader: Ref, domain: Domain, target: Ref) -> Ref | None:
-    """Compose `reader`, over `domain`, with `target`, which it reads; None if no read says it."""
-    by: dict[str, Expr | int] = {}
-    slices: dict[str, Slice] = {}
-    for r, e in zip(domain, reader.index, strict=True):
-        if isinstance(e, Slice):
-            slices[r.dim] = e
-        else:
-            by[r.dim] = e
+    """Replace a read of an equation over `domain` by `target`, which is equal to that equation.
+
+    None if no single read has the same axes.
+    """
+    points, slices = reader.parts(domain)
     index: list[Index] = []
     order: list[str] = []
-    own = False
+    has_axes = False
     for e in target.index:
-        cut = [d for d in slices if d in index_symbols(e)]
-        if not cut:
-            own = own or isinstance(e, Slice)
-            index.append(e.at(by) if isinstance(e, Slice) else substitute(e, by))
+        sliced = [d for d in slices if d in index_symbols(e)]
+        if not sliced:
+            has_axes = has_axes or isinstance(e, Slice)
+            index.append(index_at(e, points))
             continue
-        (d,) = cut[:1]
-        shift = None if isinstance(e, Slice) or len(cut) > 1 else is_shift(e, d)
-        if shift is None or own:  # the reader's axes lead those of the target
+        (d,) = sliced[:1]
+        shift = None if isinstance(e, Slice) or len(sliced) > 1 else is_shift(e, d)
+        if shift is None or has_axes:  # the reader's axes lead those of the target
             return None
         s = slices[d]
         index.append(replace(s, lo=s.lo + shift, hi=s.hi + shift))
@@ -47,17 +45,16 @@ def compose(reader: Ref, domain: Domain, target: Ref) -> Ref | None:
 
 @dataclass
 class Rewriting:
-    """A graph while rules run on it."""
+    """A graph that rules rewrite, with the readers of each equation and a worklist."""
 
     nodes: dict[str, Node]
     outputs: tuple[str, ...]
     dims: tuple[Dim, ...]
     sizes: Mapping[str, int]
-    readers: dict[str, dict[str, None]] = field(default_factory=dict)  # in an order of their own
+    readers: dict[str, dict[str, None]] = field(default_factory=dict)  # ordered sets
     todo: deque[str] = field(default_factory=deque)
     queued: set[str] = field(default_factory=set)
-    fired: dict[str, int] = field(default_factory=dict)
-    keys: dict[Any, str] = field(default_factory=dict)
+    keys: dict[Any, str] = field(default_factory=dict)  # (op, args, domain) -> equation
     counter: dict[str, int] = field(default_factory=dict)
     ops: set[type[Op]] = field(default_factory=set)  # of all equations so far
     loc: Loc | None = None  # the line of the equation that is being rewritten
@@ -78,12 +75,9 @@ class Rewriting:
         return Graph(self.nodes, self.outputs, self.dims)
 
     def producer(self, ref: Ref, op: type[Op]) -> Node | None:
-        """The equation behind an identity read, if it is an `op`."""
+        """Return the equation behind an identity read, if its operator is an `op`."""
         n = self.nodes[ref.name]
         return n if isinstance(n.op, op) and ref.index == n.domain.identity else None
-
-    def source(self, ref: Ref) -> Node:
-        return self.nodes[ref.name]
 
     def type(self, ref: Ref) -> Any:
         return self.nodes[ref.name].read_type(ref)
@@ -92,42 +86,43 @@ class Rewriting:
         return Ref(name, self.nodes[name].domain.identity)
 
     def labels(self, node: Node) -> tuple[tuple[str, ...], str]:
-        """The labels of the axes of each operand, and of the result, of an op that has labels."""
+        """Return the labels of each operand's axes, and of the result's, of a labeled op."""
         op: Any = node.op
         if isinstance(op, Elementwise):
             return op.parts(tuple(self.type(a).rank for a in node.args))
         return op.parts()
 
-    def domain(self, args: Sequence[Ref], op: Op, within: Domain) -> Domain:
-        """The dims of `within` that operands and attributes mention."""
-        return within.of(
-            set(op.mentions()).union(*(index_symbols(e) for a in args for e in a.index))
-        )
-
     def emit(
         self, op: Op, args: Sequence[Ref], within: Domain, stem: str, whole: bool = False
     ) -> Ref:
-        """A new equation (or an old one that says the same), and its read.
+        """Add an equation, or find an equal one, and return its read.
 
-        Its domain is what it mentions of `within`, or with `whole` all of it.
+        Its domain has the dims of `within` that it mentions, or with `whole` all of them.
         """
-        domain = within if whole else self.domain(args, op, within)
-        type_ = op.infer(*(self.type(a) for a in args))
+        mentioned = (index_symbols(e) for a in args for e in a.index)
+        domain = within if whole else within.of(set(op.mentions()).union(*mentioned))
         key = (op, tuple(args), domain)
         old = self.keys.get(key)
-        if old is not None and op.pure and self.says(old, key):
+        if old is not None and op.pure and self.has_key(old, key):
             return self.read(old)
+        type_ = op.infer(*(self.type(a) for a in args))
         node = Node(self.fresh(stem), op, tuple(args), domain, type_, self.loc)
         self.put(node)
         self.keys[key] = node.name
         return self.read(node.name)
 
-    def says(self, name: str, key: Any) -> bool:
-        """Is `name` still the equation that was filed under `key`?"""
+    def constant(self, node: Node, value: float | bool, stem: str) -> Ref:
+        """Add a constant of the type of an equation, and return its read."""
+        op = Const(value=value, dtype=node.tensor.dtype, shape=node.tensor.shape)
+        return self.emit(op, (), node.domain, stem)
+
+    def has_key(self, name: str, key: Any) -> bool:
+        """Tell whether an equation is still the one that was filed under `key`."""
         n = self.nodes.get(name)
         return n is not None and (n.op, n.args, n.domain) == key
 
     def fresh(self, stem: str) -> str:
+        """Return the stem, or the first of stem_2, stem_3, .. that names no equation."""
         k = self.counter.get(stem, 1)
         name = stem if k == 1 else f"{stem}_{k}"
         while name in self.nodes:
@@ -137,24 +132,24 @@ class Rewriting:
         return name
 
     def on_cycle(self, name: str, within: Sequence[str] = ()) -> bool:
-        """Does the equation depend on itself, at the same point of the dims in `within`?"""
+        """Tell whether an equation depends on itself, at the same point of the dims `within`."""
         return self.reaches(name, name, within)
 
     def reaches(self, name: str, other: str, within: Sequence[str] = ()) -> bool:
-        """Does the equation depend on another, at the same point of the dims in `within`?"""
+        """Tell whether an equation depends on another, at the same point of the dims `within`."""
         seen: set[str] = set()
-        todo = self.needs(name, within)
+        todo = self._operands(name, within)
         while todo:
             n = todo.pop()
             if n == other:
                 return True
             if n not in seen and n in self.nodes:
                 seen.add(n)
-                todo += self.needs(n, within)
+                todo += self._operands(n, within)
         return False
 
-    def needs(self, name: str, within: Sequence[str] = ()) -> list[str]:
-        """The names that an equation reads, less those at an earlier point of a dim in `within`."""
+    def _operands(self, name: str, within: Sequence[str]) -> list[str]:
+        """Names that an equation reads, except those at an earlier point of a dim in `within`."""
         if not within:
             return [a.name for a in self.nodes[name].args]
         out: list[str] = []
@@ -170,6 +165,7 @@ class Rewriting:
         return out
 
     def put(self, node: Node) -> None:
+        """Add an equation, or replace that of the same name; queue it and its readers."""
         old = self.nodes.get(node.name)
         if old is not None:
             for a in old.args:
@@ -184,13 +180,14 @@ class Rewriting:
             self.push(r)
 
     def push(self, name: str) -> None:
+        """Queue an equation for the rules, unless it is queued."""
         if name not in self.queued:
             self.queued.add(name)
             self.todo.append(name)
 
     def forward(self, old: Node, to: Ref) -> bool:
-        """Makes every reader of `old` read `to`; False where a read cannot say it."""
-        if old.name in self.outputs and not self.take_output(old, to):
+        """Make every reader of `old` read `to`; False if none can."""
+        if old.name in self.outputs and not self._redirect_output(old, to):
             return False
         changed = False
         for name in list(self.readers[old.name]):
@@ -198,9 +195,7 @@ class Rewriting:
             args = list(reader.args)
             for k, a in enumerate(args):
                 if a.name == old.name:
-                    new = compose(a, old.domain, to)
-                    if new is not None:
-                        args[k] = new
+                    args[k] = compose(a, old.domain, to) or a
             if tuple(args) != reader.args:
                 changed = True
                 self.put(replace(reader, args=tuple(args)))
@@ -208,8 +203,8 @@ class Rewriting:
             self.push(old.name)  # it may be dead, and what it read is then read by fewer
         return changed
 
-    def take_output(self, old: Node, to: Ref) -> bool:
-        """An output may change its name only if the whole domain stays."""
+    def _redirect_output(self, old: Node, to: Ref) -> bool:
+        """Rename an output if its whole domain stays; False if nothing is left to do."""
         target = self.nodes[to.name]
         if to.index != target.domain.identity or target.domain != old.domain:
             return bool(self.readers[old.name])
@@ -217,14 +212,19 @@ class Rewriting:
         return True
 
 
-def is_const(state: Rewriting, ref: Ref, value: float | None = None) -> float | None:
-    """The number behind a read of a constant (equal to `value`, if that is given)."""
-    op: Any = state.nodes[ref.name].op
+def is_const(graph: Rewriting, ref: Ref, value: float | None = None) -> float | None:
+    """Return the number behind a read of a constant (equal to `value`, if that is given)."""
+    op: Any = graph[ref.name].op
     if op.name != "const" or (value is not None and op.value != value):
         return None
     return op.value
 
 
-def reach(node: Node) -> set[str]:
-    """The dims that an equation's operands and attributes mention."""
+def shape_of(type_: Any) -> tuple[Expr | int, ...]:
+    """Return the shape of a tensor, and () for other types."""
+    return type_.shape if isinstance(type_, Type) else ()
+
+
+def mentioned_symbols(node: Node) -> set[str]:
+    """Return the dims and bounds that an equation's operands and attributes mention."""
     return set(node.op.mentions()).union(*(index_symbols(e) for a in node.args for e in a.index))

@@ -1,6 +1,6 @@
-"""Tables whose cells wait for neighbors along two dims, and what their diagonals cost.
+"""Find tables whose cells depend on neighbors along two dims, and the cost of their diagonals.
 
-d[i<I,j<J] reads d[i-1,j], d[i,j-1]      the sum i + j orders it: every read goes to a smaller one
+d[i<I,j<J] reads d[i-1,j], d[i,j-1]      i + j orders it: every read is of a smaller sum
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from recurra.transforms.vectorize.plan import Edge, batch_dims, carried, cycles,
 
 @dataclass(frozen=True)
 class Front:
-    """Equations `cells` over `axis` and `other`, of which diagonals become steps.
+    """Equations `cells` over `axis` and `other`, whose diagonals become steps of a loop.
 
     sign    +1: cells read smaller diagonals, -1: larger ones
-    far     how many diagonals back the farthest read is
-    pulled  equations that the cells read at their own point, computed again on the diagonals
+    far     the number of diagonals back to the farthest read
+    pulled  equations that cells read at their own point, recomputed on the diagonals
+    only    true if there is no other order
     """
 
     axis: Range
@@ -38,7 +39,7 @@ class Front:
     far: int
     cells: tuple[str, ...]
     pulled: tuple[str, ...]
-    only: bool  # there is no other order
+    only: bool
 
     @property
     def members(self) -> frozenset[str]:
@@ -46,12 +47,12 @@ class Front:
 
     @property
     def length(self) -> Expr | int:
-        """Elements of a diagonal."""
+        """The number of elements of a diagonal."""
         return length_of(self.axis)
 
     @property
     def before(self) -> int:
-        """Steps before the first diagonal, on which the state is zero."""
+        """The number of steps before the first diagonal, on which the state is zero."""
         return self.far if self.sign > 0 else 0
 
     def __str__(self) -> str:
@@ -62,47 +63,29 @@ class Front:
 def costs(
     graph: Graph, front: Front, sizes: Mapping[str, int], prices: Prices = PRICES
 ) -> tuple[float, float]:
-    """Nanoseconds of one table, cell by cell and diagonal by diagonal.
+    """Return the nanoseconds of one table, cell by cell and diagonal by diagonal.
 
-    On a diagonal every choice is made for all cells, and what is read is moved first.
+    On a diagonal every branch is computed for all cells, and operands are moved first.
     """
     batch = set(batch_dims(graph, sizes))
-    return _cost(graph, front, sizes, batch, False, prices), _cost(
-        graph, front, sizes, batch, True, prices
-    )
-
-
-def _cost(
-    graph: Graph,
-    front: Front,
-    sizes: Mapping[str, int],
-    batch: set[str],
-    diagonal: bool,
-    prices: Prices,
-) -> float:
     p, q = front.axis.size(sizes), front.other.size(sizes)
-    steps, wide = (p + q - 1, p) if diagonal else (p * q, 1)
-    total = 0.0
-    for name in front.members:
-        n = graph[name]
-        rows = n.domain.points(sizes, batch)
-        moves = [a for a in n.args if a.name not in front.members or a.index != n.domain.identity]
-        chosen = len(n.args) * isinstance(n.op, Merge)
-        calls, more = 1, 0.0
-        if diagonal:
-            calls += 2 * len(moves) + 3 * chosen  # cut and pad; two comparisons and a choice
-            more = len(moves) * prices.plain + chosen * prices.of("where")
-        total += prices.statement * calls + wide * rows * (
-            compute_ns(graph, n, sizes, prices) + more
-        )
-    return steps * total
+    by_cell = by_diagonal = 0.0
+    for n in map(graph.__getitem__, front.members):
+        rows, work = n.domain.points(sizes, batch), compute_ns(graph, n, sizes, prices)
+        moves = sum(a.name not in front.members or a.index != n.domain.identity for a in n.args)
+        branches = len(n.args) * isinstance(n.op, Merge)
+        calls = 1 + 2 * moves + 3 * branches  # cut and pad; two comparisons and a select
+        more = moves * prices.plain + branches * prices.of("where")
+        by_cell += prices.statement + rows * work
+        by_diagonal += prices.statement * calls + p * rows * (work + more)
+    return p * q * by_cell, (p + q - 1) * by_diagonal
 
 
 def fronts(graph: Graph, sizes: Mapping[str, int]) -> Iterator[Front]:
-    """Cycles that neither of two dims orders alone, but their sum does."""
+    """Yield the cycles that neither of two dims orders alone, but their sum does."""
     found = set[str]()
     for c in nested_cycles(graph) if moves_along_two(graph) else ():
-        if not found.issuperset(c.members):  # what is inside of a front is on its diagonals
+        if not found.issuperset(c.members):  # a cycle inside of a front is on its diagonals
             tried = (_front(graph, sizes, c.members, c.edges, *x) for x in permutations(c.dims, 2))
             f = next((f for f in tried if f is not None), None)
             if f is not None:
@@ -139,7 +122,7 @@ def _front(
     axis: str,
     other: str,
 ) -> Front | None:
-    """The shorter dim becomes the axis."""
+    """A cycle as a front, in which the shorter dim is the axis."""
     if not all({axis, other} <= set(graph[n].domain.dims) for n in part):
         return None
     shifts = [shifts_of(graph, graph[n].args[k], axis, other) for n, k in within]
@@ -163,7 +146,7 @@ def _front(
 
 
 def shifts_of(graph: Graph, ref: Ref, axis: str, other: str) -> tuple[int, int] | None:
-    """The shifts of a read of the cycle along both dims; None: it is none, or leaves its row."""
+    """Return the shifts of a read along both dims; None if it is no shift, or of another row."""
     out: dict[str, int] = {}
     for e, r in zip(ref.index, graph[ref.name].domain, strict=True):
         c = None if isinstance(e, Slice) else is_shift(e, r.dim)
@@ -176,7 +159,7 @@ def shifts_of(graph: Graph, ref: Ref, axis: str, other: str) -> tuple[int, int] 
 def _pulled(
     graph: Graph, sizes: Mapping[str, int], part: Sequence[str], axis: str, other: str
 ) -> list[str]:
-    """Find the equations that only the cell itself reads: they can be computed on the diagonal."""
+    """The equations that cells read at their own point, if they can run on the diagonal."""
     out: list[str] = []
     todo = list(part)
     while todo:
@@ -195,11 +178,11 @@ def _pulled(
 
 
 def _diagonal(graph: Graph, sizes: Mapping[str, int], name: str, axis: str, other: str) -> bool:
-    """Can an equation be said for all cells of a diagonal?"""
+    """Tell whether an equation can run for all cells of a diagonal at once."""
     n, two = graph[name], {axis, other}
-    if not _batches(graph, n) or not isinstance(n.type, Type) or n.type.mentions() & two:
+    if not _can_batch(graph, n) or not isinstance(n.type, Type) or n.type.mentions() & two:
         return False
-    if isinstance(n.op, Merge):  # a choice along the diagonal is made by data: all is read
+    if isinstance(n.op, Merge):  # along the diagonal, all branches are computed
         free = [symbols(c) & {r.dim for r in n.domain} for c in n.op.when]
         if any(x & two for x in free) and any(x - two for x in free):
             return False
@@ -208,8 +191,8 @@ def _diagonal(graph: Graph, sizes: Mapping[str, int], name: str, axis: str, othe
     return all(_readable(a, graph[a.name], two, sizes) for a in n.args)
 
 
-def _batches(graph: Graph, node: Node) -> bool:
-    """Can an operator be applied to all cells of a diagonal at once?"""
+def _can_batch(graph: Graph, node: Node) -> bool:
+    """Tell whether an operator can have one more axis."""
     if isinstance(node.op, (Merge, Value, Uniform, Reshape)):
         return True
     if type(node.op).batch is Op.batch:  # it has no rule for one more axis
@@ -219,7 +202,7 @@ def _batches(graph: Graph, node: Node) -> bool:
 
 
 def _readable(ref: Ref, source: Node, two: set[str], sizes: Mapping[str, int]) -> bool:
-    """Is it the same for all cells, or a point for each?"""
+    """Tell whether a read is the same for all cells, or of a point for each."""
     pairs = [
         (e, r) for e, r in zip(ref.index, source.domain, strict=True) if index_symbols(e) & two
     ]

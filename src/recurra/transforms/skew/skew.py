@@ -1,23 +1,21 @@
-"""Cells that wait for their neighbors along two dims are made diagonal by diagonal.
+"""Loop skewing: compute cells that depend on neighbors along two dims diagonal by diagonal.
 
     d[i<I,j<J] = merge(c, y, when=(i == 0 or j == 0, ..))     y = f(d[i-1,j], d[i,j-1], e[i,j])
  →  d_wave[w<I+J]: [I] = merge(0, z, when=(w == 0, w >= 1))   z = where(.., f(later(d_wave[w-1]), ..
     d[i<I,j<J] = pick(d_wave[i+j+1], at_=i)
 
-All cells of one diagonal i + j = w are an axis (Lamport, 1974: the hyperplane method): I + J steps
-instead of I · J. It is done where that is cheaper: many rows fill a step as well. What is on a
-diagonal but not on the table is computed and never read; the state is 0 there. What joins all
-cells, such as their maximum, joins diagonals.
+All cells of a diagonal i + j = w are an axis (Lamport, 1974: the hyperplane method): I + J steps
+instead of I · J. It is done if that is cheaper: many rows fill a step as well. Points of a diagonal
+outside of the table are computed and not read; the state is 0 there. Reductions of all cells, such
+as their maximum, reduce diagonals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recurra.cost.prices import PRICES, Prices
-from recurra.cost.tuning import Tuning
 from recurra.ir.dims import Role
 from recurra.ir.expr import (
     TRUE,
@@ -34,7 +32,7 @@ from recurra.ir.expr import (
     symbols,
 )
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
-from recurra.ir.op import LETTERS, Reduction, join_labels
+from recurra.ir.op import LETTERS, Op, Reduction, join_labels
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Type
 from recurra.ops import elementwise as el
@@ -51,25 +49,9 @@ from recurra.transforms.rewriter.rewriting import Rewriting
 from recurra.transforms.skew.analysis import Front, costs, fronts, length_of, shifts_of
 
 
-def wavefront(
-    graph: Graph, sizes: Mapping[str, int], gain: float = Tuning.diagonals, prices: Prices = PRICES
-) -> tuple[Graph, tuple[Front, ...]]:
-    """The graph with those tables on diagonals that are `gain` times cheaper so, and which."""
-    made: list[Front] = []
-    seen: set[tuple[str, ...]] = set()
-    while f := next((f for f in fronts(graph, sizes) if f.cells not in seen), None):
-        seen.add(f.cells)
-        dear, cheap = costs(graph, f, sizes, prices)
-        law = "cells that wait for neighbors → diagonals"
-        if f.only or (dear >= gain * cheap and fuel().burn(law, f.cells[0])):
-            graph = _Skew(graph, f, sizes).rewritten()
-            made.append(f)
-    return graph, tuple(made)
-
-
 @dataclass
 class _Skew:
-    """One front on its diagonals: the cell (a, o) is on step a - lo + o - lo + before."""
+    """A front on its diagonals: the cell (a, o) is on step a - lo + o - lo + before."""
 
     graph: Graph
     f: Front
@@ -78,18 +60,19 @@ class _Skew:
 
     def __post_init__(self) -> None:
         f, dims = self.f, self.graph.dims
-        pair = f.axis.dim, f.other.dim
+        self.pair = {f.axis.dim, f.other.dim}
         steps = f.length + length_of(f.other) - 1
         self.steps = steps + f.far
+        stem = f.axis.dim + f.other.dim
         waves = self.graph.fresh_dim(
-            Role.WAVES, f.axis.dim, self.steps, stem="".join(pair), taken=self.sizes
+            Role.WAVES, f.axis.dim, self.steps, stem=stem, taken=self.sizes
         )
         self.wave = waves.range.sym
         self.inside = Range(waves.name, f.before + steps, f.before)
-        last = max(k for k, d in enumerate(dims) if d.name in pair)
+        last = max(k for k, d in enumerate(dims) if d.name in self.pair)
         every = (*dims[: last + 1], waves, *dims[last + 1 :])
         self.g = Rewriting.of(self.graph, self.sizes, every)
-        self.late = [  # what is read of other diagonals
+        self.late = [  # equations that are read on other diagonals
             name
             for name in f.cells
             if any(self.shifts(r.args[k]) != (0, 0) for r, k in self.reads(name))
@@ -101,7 +84,7 @@ class _Skew:
         self.valid = both(compare(">=", at, f.other.lo), compare("<", at, f.other.hi))
 
     def reads(self, name: str) -> list[tuple[Node, int]]:
-        """The operands at which the front reads an equation, in branches that are ever taken."""
+        """The reads of an equation by the front, in branches that are ever taken."""
         return [
             (n, k)
             for n, k in self.graph.readers[name]
@@ -112,6 +95,7 @@ class _Skew:
         return shifts_of(self.graph, ref, self.f.axis.dim, self.f.other.dim)
 
     def rewritten(self) -> Graph:
+        """The graph with the table on diagonals."""
         f = self.f
         members = f.members
         for name in self.late:  # types first: reads are typed by their sources
@@ -122,11 +106,11 @@ class _Skew:
         for part in components(self.graph.in_order(members), self.needed):
             (name,) = part
             self.g.loc = self.graph[name].loc
-            made = self.made(self.graph[name])
+            wave = self.on_diagonal(self.graph[name])
             if name in self.late:
-                self.keep(self.waves[name], made)
+                self.store(self.waves[name], wave)
             else:
-                self.waves[name] = made.name
+                self.waves[name] = wave.name
         for n in list(self.g.nodes.values()):
             if n.name in self.graph.nodes and n.name not in members:
                 self.reread(n)
@@ -135,44 +119,42 @@ class _Skew:
         return Graph(self.g.nodes, self.graph.outputs, self.g.dims).live()
 
     def needed(self, name: str) -> list[str]:
-        """The equations that are read of the same cell."""
+        """The equations of the front that are read at the same cell."""
         own = [a for a in self.graph[name].args if a.name in self.f.members]
         return [a.name for a in own if self.shifts(a) == (0, 0)]
 
     def domain(self, node: Node, steps: Range) -> Domain:
-        """The rows of an equation, and steps."""
-        two = (self.f.axis.dim, self.f.other.dim)
-        ranges = [*(r for r in node.domain if r.dim not in two), steps]
+        """The domain of an equation with steps instead of the two dims."""
+        ranges = [*(r for r in node.domain if r.dim not in self.pair), steps]
         order = [d.name for d in self.g.dims]
         return Domain(tuple(sorted(ranges, key=lambda r: order.index(r.dim))))
 
     def type(self, node: Node) -> Type:
-        assert isinstance(node.type, Type)
-        return Type(node.type.dtype, (self.f.length, *node.type.shape))
+        return Type(node.tensor.dtype, (self.f.length, *node.tensor.shape))
 
-    def keep(self, name: str, made: Ref) -> None:
-        """Store what later diagonals read: zero before the first."""
+    def store(self, name: str, value: Ref) -> None:
+        """Make an equation a state that later diagonals read, zero before the first."""
         n = self.g[name]
-        assert isinstance(n.type, Type)
-        zero = self.g.emit(
-            Const(value=0, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "zero"
-        )
+        zero = self.zeros(n.tensor, n.domain)
         inside = (compare(">=", self.wave, self.inside.lo), compare("<", self.wave, self.inside.hi))
         on = inside[0] if self.f.sign > 0 else inside[1]
-        off = negate(on)
-        self.g.put(replace(n, op=Merge(when=(off, on)), args=(zero, made)))
+        self.g.put(replace(n, op=Merge(when=(negate(on), on)), args=(zero, value)))
 
     # ---- one equation
 
-    def made(self, node: Node) -> Ref:
-        """An equation on a diagonal: [cells, *shape]."""
+    def emit(self, op: Op, args: Sequence[Ref], within: Domain, stem: str) -> Ref:
+        """Add an equation over all of a domain."""
+        return self.g.emit(op, args, within, stem, whole=True)
+
+    def on_diagonal(self, node: Node) -> Ref:
+        """Emit an equation on a diagonal: [cells, *shape]."""
         within, op = self.domain(node, self.inside), node.op
         if isinstance(op, Merge):
-            return self.merged(node, op, within)
+            return self.merge(node, op, within)
         if isinstance(op, (Value, Uniform)):
-            if op.mentions() & {self.f.axis.dim, self.f.other.dim}:
+            if op.mentions() & self.pair:
                 new = op.at(self.cell).batch_symbol(self.f.axis.dim, self.f.length, False)
-                return self.g.emit(new, (), within, node.name, whole=True)
+                return self.emit(new, (), within, node.name)
             return self.wide(self.g.emit(op, (), within, node.name), within)
         pairs = [self.operand(a, within) for a in node.args]
         ranks = tuple(len(self.graph.read_type(a).shape) for a in node.args)
@@ -181,43 +163,39 @@ class _Skew:
             return self.wide(self.g.emit(op, args, within, node.name), within)
         if isinstance(op, Reshape):
             new = op.batch_size(self.f.length, False)
-            return self.g.emit(new, args, within, node.name, whole=True)
+            return self.emit(new, args, within, node.name)
         new = op.batch(flags, ranks, False)
         if new is None:
             args = [a if x else self.wide(a, within) for a, x in pairs]
             new = op.batch((True,) * len(args), ranks, False)
         assert new is not None, f"{op.name} has no batch rule"
-        return self.g.emit(new, args, within, node.name, whole=True)
+        return self.emit(new, args, within, node.name)
 
-    def merged(self, node: Node, op: Merge, within: Domain) -> Ref:
-        """A choice by cell is one by data, and zero where there is no cell."""
+    def merge(self, node: Node, op: Merge, within: Domain) -> Ref:
+        """Emit a merge on a diagonal: selects by cell, and zero where there is no cell."""
         live = [k for k in range(len(node.args)) if happens(node.domain, merge_condition(node, k))]
         pairs = [self.operand(node.args[k], within) for k in live]
         wide = [a if x else self.wide(a, within) for a, x in pairs]
-        if not any(symbols(op.when[k]) & {self.f.axis.dim, self.f.other.dim} for k in live):
-            when = tuple(op.when[k] for k in live)
-            chosen = self.g.emit(Merge(when=when), wide, within, node.name, whole=True)
-            wide, when = [chosen], (TRUE,)
-        else:
-            when = tuple(op.when[k] for k in live)
-        assert isinstance(node.type, Type)
-        axes = LETTERS[: node.type.rank]
+        when = tuple(op.when[k] for k in live)
+        if not any(symbols(c) & self.pair for c in when):
+            wide, when = [self.emit(Merge(when=when), wide, within, node.name)], (TRUE,)
+        axes = LETTERS[: node.tensor.rank]
 
         def select(cell: Expr | int, one: Ref, other: Ref, labels: str) -> Ref:
             mask = Value(expr=substitute(cell, self.cell), dtype="bool")
             mask = mask.batch_symbol(self.f.axis.dim, self.f.length, False)
             on = self.g.emit(mask, (), within, "on")
             where = el.Where(labels=join_labels(("Z", f"Z{axes}", labels), f"Z{axes}"))
-            return self.g.emit(where, (on, one, other), within, node.name, True)
+            return self.emit(where, (on, one, other), within, node.name)
 
-        made = wide[-1]  # one of the branches is taken wherever there is a cell
+        value = wide[-1]  # one of the branches is taken wherever there is a cell
         for c, x in zip(reversed(when[:-1]), reversed(wide[:-1]), strict=True):
-            made = select(c, x, made, f"Z{axes}")
-        zero = self.g.emit(Const(value=0, dtype=node.type.dtype), (), within, "zero")
-        return select(self.valid, made, zero, "")
+            value = select(c, x, value, f"Z{axes}")
+        zero = self.g.emit(Const(value=0, dtype=node.tensor.dtype), (), within, "zero")
+        return select(self.valid, value, zero, "")
 
     def wide(self, ref: Ref, within: Domain) -> Ref:
-        """The same for all cells of a diagonal."""
+        """Emit the same value for all cells of a diagonal."""
         axes = LETTERS[: self.g.type(ref).rank]
         op = Expand(labels=f"{axes}->Z{axes}", sizes=(self.f.length,))
         return self.g.emit(op, (ref,), within, "wide")
@@ -231,41 +209,38 @@ class _Skew:
 
     def operand(self, ref: Ref, within: Domain) -> tuple[Ref, bool]:
         """The operand of a cell, and whether it differs from cell to cell."""
-        f, two = self.f, {self.f.axis.dim, self.f.other.dim}
-        if ref.name in f.members:
+        if ref.name in self.f.members:
             shifts = self.shifts(ref)
             assert shifts is not None, "a cell reads its neighbors by shifts"
             return self.neighbor(ref, *shifts, within), True
-        if not any(index_symbols(e) & two for e in ref.index):
+        if not any(index_symbols(e) & self.pair for e in ref.index):
             return ref, False
         return self.diagonal(ref, within) or self.taken(ref, within), True
 
     def diagonal(self, ref: Ref, within: Domain) -> Ref | None:
-        """A diagonal of another table, where every cell picks its own: all of it."""
+        """A diagonal of another table, if every cell picks its own element of it."""
         source = self.graph[ref.name]
         if not isinstance(source.op, Pick) or source.op.axis or ref.slices:
             return None
         by: dict[str, Any] = dict(zip(source.domain.dims, ref.index, strict=True))
         (x,), at = source.args, substitute(source.op.at_, by)
         x = x.at(by).at(self.cell)
-        two, of = {self.f.axis.dim, self.f.other.dim}, self.graph[x.name]
-        assert isinstance(of.type, Type)
-        own = substitute(at, self.cell) == self.f.axis.sym and of.type.shape[0] == self.f.length
-        if x.slices or not own or any(index_symbols(e) & two for e in x.index):
+        table = self.graph[x.name]
+        own = substitute(at, self.cell) == self.f.axis.sym
+        if x.slices or not own or table.tensor.shape[0] != self.f.length:
             return None
-        return x if always_inside(x.index, of.domain, within) else None
+        if any(index_symbols(e) & self.pair for e in x.index):
+            return None
+        return x if always_inside(x.index, table.domain, within) else None
 
     def zeros(self, t: Any, within: Domain) -> Ref:
-        """Zeros, for values that no cell reads."""
+        """Emit zeros, for values that no cell reads."""
         return self.g.emit(Const(value=0, dtype=t.dtype, shape=t.shape), (), within, "zero")
 
     def neighbor(self, read: Ref, along: int, across: int, within: Domain) -> Ref:
-        """Another diagonal, moved by some cells; zeros come in."""
+        """Emit another diagonal, shifted by some cells; zeros come in."""
         source = self.g[self.waves[read.name]]
-        at: Any = self.wave + (along + across)
-        ref = Ref(
-            source.name, tuple(at if d == self.wave.name else Sym(d) for d in source.domain.dims)
-        )
+        ref = Ref(source.name, source.domain.point(self.wave.name, self.wave + (along + across)))
         if not along:
             return ref
         if abs(along) >= self.f.axis.size(self.sizes):
@@ -273,18 +248,16 @@ class _Skew:
         left: Any = self.f.length - abs(along)
         cut = Cut(axis=0, start=max(along, 0), size=left)
         pad = Pad(axis=0, before=max(-along, 0), after=max(along, 0))
-        return self.g.emit(
-            pad, (self.g.emit(cut, (ref,), within, "cut", True),), within, "moved", True
-        )
+        return self.emit(pad, (self.emit(cut, (ref,), within, "cut"),), within, "moved")
 
     def taken(self, ref: Ref, within: Domain) -> Ref:
-        """An element for each cell, of all that there are; past the table's end any will do."""
-        source, two = self.graph[ref.name], {self.f.axis.dim, self.f.other.dim}
+        """Take an element for each cell by number; past the table's end any will do."""
+        source = self.graph[ref.name]
         index, at, total = list(ref.index), lin([]), 1
-        shape = list(self.graph[ref.name].type.shape)  # pyright: ignore
+        shape = source.tensor.shape
         lengths: list[Any] = []
         for k, (e, r) in enumerate(zip(ref.index, source.domain, strict=True)):
-            if index_symbols(e) & two:
+            if index_symbols(e) & self.pair:
                 assert not isinstance(e, Slice), "a cell reads points"
                 size: Any = length_of(r)
                 place: Any = lin([(substitute(e, self.cell), 1), (r.lo, -1)])
@@ -296,18 +269,18 @@ class _Skew:
         x = Ref(ref.name, tuple(index))
         if not all(evaluate(n, self.sizes) > 0 for n in lengths):
             return self.zeros(self.type(source), within)
-        better = self.moved(ref, x, within)
-        if better is not None:
-            return better
+        shifted = self.shifted(ref, x, within)
+        if shifted is not None:
+            return shifted
         if len(lengths) > 1:
             x = self.g.emit(Reshape(shape=(total, *shape)), (x,), within, f"{ref.name}_flat")
         i = Value(expr=at).batch_symbol(self.f.axis.dim, self.f.length, False)
-        places = self.g.emit(i, (), within, "cells")
+        positions = self.g.emit(i, (), within, "cells")
         rest = LETTERS[: len(shape)]
         op = Take(labels=f"Y{rest},Z->Z{rest}", axis="Y")
-        return self.g.emit(op, (x, places), within, f"{ref.name}_cells")
+        return self.g.emit(op, (x, positions), within, f"{ref.name}_cells")
 
-    def moved(self, ref: Ref, every: Ref, within: Domain) -> Ref | None:
+    def shifted(self, ref: Ref, every: Ref, within: Domain) -> Ref | None:
         """Read at a fixed distance from each cell, along one dim or both; None if it varies."""
         f, axes = self.f, dict[str, tuple[int, Range, Any]]()
         for e, r in zip(ref.index, self.graph[ref.name].domain, strict=True):
@@ -320,30 +293,32 @@ class _Skew:
         if len(axes) < len(every.slices) or not every.slices:
             return None
         if f.other.dim not in axes:
-            return self.fitted(every, *axes[f.axis.dim][1:], within)
+            return self.along_axis(every, *axes[f.axis.dim][1:], within)
         if f.axis.dim not in axes:
-            return self.passing(every, *axes[f.other.dim][1:], within)
-        return self.tilted(every, axes, within)
+            return self.along_other(every, *axes[f.other.dim][1:], within)
+        return self.table_diagonal(every, axes, within)
 
-    def fitted(self, ref: Ref, extent: Range, condition: Any, within: Domain) -> Ref:
+    def along_axis(self, ref: Ref, extent: Range, shift: Any, within: Domain) -> Ref:
         """Cut the points along the axis to one per cell; zeros where there is none."""
         f = self.f
-        before = lin([(extent.lo, 1), (condition, -1), (f.axis.lo, -1)])
+        before = lin([(extent.lo, 1), (shift, -1), (f.axis.lo, -1)])
         after = lin([(f.length, 1), (before, -1), (length_of(extent), -1)])
         first, last = (min(evaluate(n, self.sizes), 0) for n in (before, after))
         if first < 0 or last < 0:
             size = extent.size(self.sizes) + first + last
             if size <= 0:
-                of = self.g.type(ref)
-                return self.zeros(Type(of.dtype, (f.length, *of.shape[1:])), within)
+                type_ = self.g.type(ref)
+                return self.zeros(replace(type_, shape=(f.length, *type_.shape[1:])), within)
             ref = self.g.emit(Cut(axis=0, start=-first, size=size), (ref,), within, "cells")
         more = (0 if first < 0 else before, 0 if last < 0 else after)
         if more == (0, 0):
             return ref
         return self.g.emit(Pad(axis=0, before=more[0], after=more[1]), (ref,), within, "cells")
 
-    def tilted(self, every: Ref, axes: Mapping[str, tuple[int, Range, Any]], within: Domain) -> Ref:
-        """Read a diagonal of a table: it is a column of rows that each start one element later."""
+    def table_diagonal(
+        self, every: Ref, axes: Mapping[str, tuple[int, Range, Any]], within: Domain
+    ) -> Ref:
+        """Read a diagonal of a table, as a column of rows that each start one element later."""
         (k, r, c), (_, columns, past) = (axes[d.dim] for d in (self.f.axis, self.f.other))
         x, rest = every, self.graph.read_type(every).shape[2:]
         turn = Transpose(order=(1, 0, *range(2, 2 + len(rest))))
@@ -360,13 +335,13 @@ class _Skew:
         at = lin([(first, 1), (past, 1), (columns.lo, -1), (self.f.axis.lo, 1), (c, 1), (r.lo, -1)])
         at = maximum(minimum(at, long - 1), 0)
         x = self.g.emit(Pick(axis=0, at_=at), (x,), within, "diagonal")
-        return self.fitted(x, r, c, within)
+        return self.along_axis(x, r, c, within)
 
-    def passing(self, every: Ref, extent: Range, condition: Any, within: Domain) -> Ref:
+    def along_other(self, every: Ref, extent: Range, shift: Any, within: Domain) -> Ref:
         """Read a value of the other dim alone: reversed, it slides along the diagonals."""
         f = self.f
-        # element k is the point w - before - k + lo + c, from the end the r.hi - 1 - that
-        first: Expr | int = substitute(self.cell[f.other.dim], {f.axis.dim: 0}) + condition
+        # element k is the point w - before - k + lo + shift, from the end the r.hi - 1 - that
+        first: Expr | int = substitute(self.cell[f.other.dim], {f.axis.dim: 0}) + shift
         start = lin([(extent.hi, 1), (-1, 1), (first, -1)])
         ends = [evaluate(start, {**self.sizes, self.wave.name: w}) for w in self.span]
         room = max(0, -min(ends))
@@ -376,10 +351,10 @@ class _Skew:
         cut = Cut(axis=0, start=start + room, size=f.length)
         return self.g.emit(cut, (back,), within, "cells")
 
-    # ---- what others read
+    # ---- readers of the table
 
     def picked(self, read: Ref, within: Domain, name: str = "") -> Ref:
-        """A cell from its diagonal."""
+        """Pick a cell from its diagonal."""
         f, source = self.f, self.graph[read.name]
         by: dict[str, Any] = dict(zip(source.domain.dims, read.index, strict=True))
         along: Any = lin([(by[f.axis.dim], 1), (f.axis.lo, -1)])
@@ -395,9 +370,9 @@ class _Skew:
         return self.g.read(name)
 
     def reread(self, node: Node) -> None:
-        """A reader of single cells takes them from their diagonals; others read the table.
+        """Let a reader of single cells pick them from their diagonals; others read the table.
 
-        Of what is not on the cycle, readers of a border make what they need.
+        Readers of a border recompute equations that are not on the cycle.
         """
         args = list(node.args)
         for k, a in enumerate(args):
@@ -405,75 +380,77 @@ class _Skew:
                 continue
             self.g.loc = node.loc
             if a.slices:
-                args[k] = self.joined(node, a) or a
+                args[k] = self.reduced(node, a) or a
                 continue
             if not always_inside(a.index, self.graph[a.name].domain, node.domain, self.sizes):
                 continue
             if a.name in self.f.cells:
                 args[k] = self.picked(a, node.domain)
             elif len(self.border(a)) < 2:
-                args[k] = self.again(a, node.domain)
+                args[k] = self.recomputed(a, node.domain)
         if tuple(args) != node.args:
             self.g.put(replace(node, args=tuple(args)))
 
-    def joined(self, node: Node, ref: Ref) -> Ref | None:
-        """All cells of a table for what joins them in any order, diagonal by diagonal."""
-        two, of = (self.f.axis.dim, self.f.other.dim), self.graph[ref.name]
+    def reduced(self, node: Node, ref: Ref) -> Ref | None:
+        """Read all cells of a table, diagonal by diagonal, for a reduction of them."""
+        of = self.graph[ref.name]
         by = dict(zip(of.domain.dims, ref.index, strict=True))
-        whole = all(by[r.dim] == Slice(r.lo, r.hi) for r in of.domain if r.dim in two)
-        joins = isinstance(node.op, Reduction) and {0, 1} <= set(node.op.axes)
-        if not whole or not joins or len(ref.slices) > 2 or ref.name not in self.f.cells:
+        whole = all(by[r.dim] == Slice(r.lo, r.hi) for r in of.domain if r.dim in self.pair)
+        if not isinstance(node.op, Reduction) or node.op.monoid is None:
             return None
-        assert isinstance(node.op, Reduction)
-        assert isinstance(of.type, Type)
-        if node.op.monoid is None:
+        reduces = {0, 1} <= set(node.op.axes)
+        if not whole or not reduces or len(ref.slices) > 2 or ref.name not in self.f.cells:
             return None
         wave, within = self.g[self.waves[ref.name]], self.domain(of, self.inside)
-        ends = [(self.cell[r.dim], r) for r in of.domain if r.dim in two]
-        there = both(*(both(compare(">=", e, r.lo), compare("<", e, r.hi)) for e, r in ends))
-        mask = Value(expr=there, dtype="bool").batch_symbol(self.f.axis.dim, self.f.length, False)
-        neutral = Const(value=identity(node.op.monoid, of.type.dtype), dtype=of.type.dtype)
-        axes = f"Z{LETTERS[: of.type.rank]}"
+        ends = [(self.cell[r.dim], r) for r in of.domain if r.dim in self.pair]
+        inside = both(*(both(compare(">=", e, r.lo), compare("<", e, r.hi)) for e, r in ends))
+        mask = Value(expr=inside, dtype="bool").batch_symbol(self.f.axis.dim, self.f.length, False)
+        neutral = Const(value=identity(node.op.monoid, of.tensor.dtype), dtype=of.tensor.dtype)
+        axes = f"Z{LETTERS[: of.tensor.rank]}"
         on, off = (self.g.emit(x, (), within, "on") for x in (mask, neutral))
         args = (on, Ref(wave.name, within.identity), off)
         op = el.Where(labels=f"Z,{axes},->{axes}")
-        cells = self.g.emit(op, args, within, f"{ref.name}_cells", whole=True)
+        cells = self.emit(op, args, within, f"{ref.name}_cells")
         steps = Slice(self.inside.lo, self.inside.hi)
         return Ref(cells.name, tuple(by.get(d, steps) for d in within.dims))
 
     def border(self, ref: Ref) -> set[str]:
-        """The dims along which a reader goes through a table."""
+        """The dims along which a reader walks through a table."""
         by = dict(zip(self.graph[ref.name].domain.dims, ref.index, strict=True))
         ends = (by[self.f.axis.dim], by[self.f.other.dim])
         return {d.name for d in self.g.dims} & set().union(*map(index_symbols, ends))
 
-    def again(self, ref: Ref, within: Domain) -> Ref:
-        """Compute again, for one reader, what is pulled onto the diagonals."""
+    def recomputed(self, ref: Ref, within: Domain) -> Ref:
+        """Recompute, for one reader, an equation that is pulled onto the diagonals."""
         if ref.name not in self.f.pulled:
             return ref
         n = self.graph[ref.name]
-        by = {
-            d: e for d, e in zip(n.domain.dims, ref.index, strict=True) if not isinstance(e, Slice)
-        }
-        args = [self.again(x.at(by), within) for x in n.args]
+        by, _ = ref.parts(n.domain)
+        args = [self.recomputed(x.at(by), within) for x in n.args]
         return self.g.emit(n.op.at(by), args, within, n.name)
 
     def table(self, node: Node) -> None:
-        """The equation of old, for whoever reads it whole."""
+        """Keep the equation of the whole table, which picks each cell from its diagonal."""
         self.g.loc = node.loc
         self.picked(Ref(node.name, node.domain.identity), node.domain, node.name)
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether cells of a table wait for neighbors along two dims."""
+    """Tell whether cells of a table depend on neighbors along two dims."""
     return cx.tuning.axes and any(fronts(graph, cx.sizes))
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Make tables diagonal by diagonal where that is cheaper, or the only order."""
-    new, found = wavefront(graph, cx.sizes, cx.tuning.diagonals, cx.target.prices)
-    cx.remark(*found)
-    return new
+    """Compute tables diagonal by diagonal if that is cheaper, or the only order."""
+    law, seen = "cells that wait for neighbors → diagonals", set[tuple[str, ...]]()
+    while f := next((f for f in fronts(graph, cx.sizes) if f.cells not in seen), None):
+        seen.add(f.cells)
+        by_cell, by_diagonal = costs(graph, f, cx.sizes, cx.target.prices)
+        pays = by_cell >= cx.tuning.diagonals * by_diagonal
+        if f.only or (pays and fuel().burn(law, f.cells[0])):
+            graph = _Skew(graph, f, cx.sizes).rewritten()
+            cx.remark(f)
+    return graph
 
 
 SKEW = Pass("skew", run, applies)

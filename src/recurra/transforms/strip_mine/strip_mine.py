@@ -1,4 +1,4 @@
-"""Reductions over a range that grows run over tiles of static size (strip-mining).
+"""Strip-mining: run reductions over a growing range over tiles of static size.
 
     s[t<T]: f32[t+1] = mul(q, x[0:t+1], labels=',a->a')
     y[t<T]: f32[] = sum(s, axes=(0,))
@@ -6,10 +6,10 @@
     y_part[t<T,tj<t//8+1]: f32[] = sum(s, axes=(0,))
     y[t<T]: f32[] = fold(y_part[t,0:t//8+1])
 
-Windows and chunks of the past, max(t-7,0):t+1, are split from where they begin.
-Only in a loop that is one anyway: what orders nothing becomes an axis, and the range a mask. The
-last tile is not full; `pad` masks it where that matters. Softmax is taken apart first, and what
-divides every term of a sum divides the sum; `online` then makes its two passes one.
+Windows and chunks of the past, max(t-7,0):t+1, are split from where they begin. Only ranges that
+grow along an ordered loop are tiled: a dim that imposes no order becomes an axis, and the range a
+mask. The last tile is not full; `pad` masks it where that matters. Softmax is split into its steps
+first, and sums are divided instead of their terms; `online` then makes its two passes one.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from recurra.polyhedral.extent import longest
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.growing_ranges import GrowingAxes, any_grows, grows
 from recurra.transforms.recurrences.online_softmax import online
-from recurra.transforms.recurrences.split_softmax import divided_last, taken_apart
+from recurra.transforms.recurrences.split_softmax import divide_last, split_softmax
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.rewriter.pattern_rewriter import run
+from recurra.transforms.rewriter.pattern_rewriter import apply
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 @dataclass(frozen=True)
 class Strip:
-    """A range lo:hi as tiles of `size` points, counted by the dim `tiles`, for some equations.
+    """A range lo:hi in tiles of `size` points, counted by the dim `tiles`, for some equations.
 
-    `kept` of them have an axis along it; the others fold one.
+    Those in `kept` have an axis along it; the other members reduce one.
     """
 
     lo: Expr | int
@@ -65,13 +65,11 @@ class Strip:
         start: Expr | int = lin([(self.lo, 1), (Sym(self.dim), self.size)])
         return Slice(start, minimum(start + self.size, self.hi), loose=True)
 
-    def whole(self, index: Index) -> bool:
-        """Is it all of the range?"""
-        return isinstance(index, Slice) and (index.lo, index.hi, index.step) == (
-            self.lo,
-            self.hi,
-            1,
-        )
+    def is_whole(self, index: Index) -> bool:
+        """Tell whether an index is all of the range."""
+        if not isinstance(index, Slice) or index.step != 1:
+            return False
+        return (index.lo, index.hi) == (self.lo, self.hi)
 
     def __str__(self) -> str:
         return f"{self.lo}:{self.hi}: tiles of {self.size} for {len(self.members)} equations"
@@ -80,25 +78,25 @@ class Strip:
 def strip(
     graph: Graph, sizes: Mapping[str, int], size: int | None = None
 ) -> tuple[Graph, list[Strip]]:
-    """The graph with ranges that grow in tiles of `size` points, and what was decided.
+    """Return the graph with growing ranges in tiles of `size` points, and what was decided.
 
-    None: by cost; 0: no tiles.
+    None: the size by cost; 0: no tiles.
     """
     if size == 0 or not GrowingAxes(graph, sizes, size).ranges:
         return loosened(graph, sizes), []
-    apart = normalized_last(graph, sizes, size)
-    found = strips(GrowingAxes(apart, sizes, size))
+    split = normalized_last(graph, sizes, size)
+    found = strips(GrowingAxes(split, sizes, size))
     for s in found:
-        apart = tiled(apart, s, sizes)
-    return (loosened(apart, sizes), found) if found else (loosened(graph, sizes), [])
+        split = tiled(split, s, sizes)
+    return (loosened(split, sizes), found) if found else (loosened(graph, sizes), [])
 
 
 def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph where products read ranges up to a step with anything past their ends.
+    """Return the graph in which products read ranges loosely: with any values past their ends.
 
-    What lies there is another point's, written later where the steps are a loop's: it is finite. So
-    not all of a window is masked, only what is reduced over it; and what orders nothing reads the
-    same of all points, as one array.
+    The values there are other points', which a loop writes later, so they are finite. Only what is
+    reduced over a window is masked then, not all of it; and without an order all points read the
+    same, as one array.
     """
     along = GrowingAxes(graph, sizes, None)
 
@@ -127,34 +125,29 @@ def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 def normalized_last(
     graph: Graph, sizes: Mapping[str, int], size: int | None, free: frozenset[str] = frozenset()
 ) -> Graph:
-    """The graph where a softmax over a range is sums of exponentials, divided by their sum."""
-    apart = _apart(graph, GrowingAxes(graph, sizes, size, free))
-    return _divided_last(apart, GrowingAxes(apart, sizes, size, free))
-
-
-def _apart(graph: Graph, along: GrowingAxes) -> Graph:
-    wanted = {
+    """Return the graph where softmax over a range is sums of exponentials, divided by their sum."""
+    along = GrowingAxes(graph, sizes, size, free)
+    softmaxes = {
         n.name
         for n in graph.nodes.values()
         if isinstance(n.op, Softmax) and along.operand(n.args[0])[n.op.axis] is not None
     }
-    return run(graph, (taken_apart(wanted),), along.sizes)[0] if wanted else graph
-
-
-def _divided_last(graph: Graph, along: GrowingAxes) -> Graph:
+    if softmaxes:
+        graph = apply(graph, (split_softmax(softmaxes),), sizes)
+        along = GrowingAxes(graph, sizes, size, free)
     labels: dict[str, set[str]] = {}
     for n in graph.nodes.values():
         if isinstance(n.op, Einsum):
             ins, out = n.op.parts()
-            pairs = [
+            pairs = (
                 zip(s, along.operand(a), strict=True) for s, a in zip(ins, n.args, strict=True)
-            ]
+            )
             labels[n.name] = {c for p in pairs for c, x in p if x is not None and c not in out}
-    return run(graph, (divided_last(labels),), along.sizes)[0]
+    return apply(graph, (divide_last(labels),), sizes)
 
 
 def strips(along: GrowingAxes) -> list[Strip]:
-    """The ranges that can be said in tiles, as such."""
+    """Return the ranges that can be tiled."""
     graph, out = along.graph, list[Strip]()
     for g in along.ranges.values():
         members = along.members(g)
@@ -168,55 +161,48 @@ def strips(along: GrowingAxes) -> list[Strip]:
 
 
 def tiled(graph: Graph, strip: Strip, sizes: Mapping[str, int]) -> Graph:
-    """The graph with one strip made."""
+    """Return the graph with one range in tiles."""
     around = next(graph[n].domain for n in graph.nodes if n in strip.members)
     most = isl.largest(strip.range.hi, around)
     if most is None:
         most = longest(Domain((*around, strip.range)), strip.dim, sizes)
     every = replace(strip.tiles, range=Range(strip.dim, most))
     g = Rewriting.of(graph, sizes, (*graph.dims, every))
-    for n in _in_order(graph, strip.members):
-        g.loc = n.loc
-        _split(g, strip, n)
+    members = graph.in_order(strip.members)
+    for name in topological(members, lambda n: [a.name for a in graph[n].args]):
+        g.loc = graph[name].loc
+        _split(g, strip, graph[name])
     online(g, strip.dim)
     return Graph({k: g.nodes[k] for k in _order(g, graph)}, g.outputs, g.dims).live()
 
 
-def _in_order(graph: Graph, members: frozenset[str]) -> list[Node]:
-    """Producers first."""
-    names = [n for n in graph.nodes if n in members]
-    return [graph[n] for n in topological(names, lambda n: [a.name for a in graph[n].args])]
-
-
-def _split(rewriting: Rewriting, strip: Strip, node: Node) -> None:
-    """An equation in tiles; one that folds the range becomes a fold over them."""
-    args = tuple(_read(rewriting, strip, a) for a in node.args)
-    name = node.name if node.name in strip.kept else rewriting.fresh(f"{node.name}_part")
+def _split(graph: Rewriting, strip: Strip, node: Node) -> None:
+    """Put an equation in tiles; one that reduces the range becomes a fold over them."""
+    args = tuple(_read(graph, strip, a) for a in node.args)
+    name = node.name if node.name in strip.kept else graph.fresh(f"{node.name}_part")
     domain = Domain((*node.domain, strip.range))
-    rewriting.put(
-        Node(name, node.op, args, domain, node.op.infer(*map(rewriting.type, args)), node.loc)
-    )
+    graph.put(Node(name, node.op, args, domain, node.op.infer(*map(graph.type, args)), node.loc))
     if name != node.name:
         monoid = "add" if isinstance(node.op, Einsum) else node.op.monoid
         assert monoid is not None, f"{node.name} folds what has no monoid"
         every = Ref(name, (*node.domain.identity, Slice(0, strip.range.hi)))
-        rewriting.put(replace(node, op=Fold(monoid_of=monoid, rank=1), args=(every,)))
+        graph.put(replace(node, op=Fold(monoid_of=monoid, rank=1), args=(every,)))
 
 
-def _read(rewriting: Rewriting, strip: Strip, ref: Ref) -> Ref:
+def _read(graph: Rewriting, strip: Strip, ref: Ref) -> Ref:
     """A read inside of a tile."""
-    if strip.dim in rewriting[ref.name].domain:
-        return rewriting.read(ref.name)
-    return Ref(ref.name, tuple(strip.part if strip.whole(e) else e for e in ref.index))
+    if strip.dim in graph[ref.name].domain:
+        return graph.read(ref.name)
+    return Ref(ref.name, tuple(strip.part if strip.is_whole(e) else e for e in ref.index))
 
 
-def _order(rewriting: Rewriting, before: Graph) -> list[str]:
-    """Equations in the order they were written, what is new behind the first that reads it."""
-    new = [n for n in rewriting.nodes if n not in before.nodes]
+def _order(graph: Rewriting, before: Graph) -> list[str]:
+    """The equations in the order of `before`; new ones come right before their first reader."""
+    new = [n for n in graph.nodes if n not in before.nodes]
     out: list[str] = []
     for n in before.nodes:
-        if n in rewriting.nodes:
-            out += [x for x in new if x in {a.name for a in rewriting[n].args} and x not in out]
+        if n in graph.nodes:
+            out += [x for x in new if x in {a.name for a in graph[n].args} and x not in out]
             out.append(n)
     return [*out, *(n for n in new if n not in out)]
 
@@ -226,11 +212,11 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
     return any_grows(graph)
 
 
-def run_strip(graph: Graph, cx: CompileContext) -> Graph:
+def run(graph: Graph, cx: CompileContext) -> Graph:
     """Split ranges that grow in a loop into tiles of static size."""
     new, strips = strip(graph, cx.sizes, cx.tuning.strip)
     cx.remark(*strips)
     return new
 
 
-STRIP_MINE = Pass("strip_mine", run_strip, applies)
+STRIP_MINE = Pass("strip_mine", run, applies)

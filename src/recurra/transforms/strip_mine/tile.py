@@ -1,10 +1,10 @@
-"""A loop that orders nothing runs over tiles; inside a tile its dim becomes an axis.
+"""Run an unordered loop over tiles, inside of which its dim becomes an axis.
 
     d[t<T] = mul(c, o)                    d[tz<T//5,te<5] = mul(c, o[5*tz+te])
     G = sum(d[0:T], axes=(0,))      →     G = sum(d[0:T//5,0:5], axes=(0, 1))
 
-Which loops, and how many points a tile has, is chosen here; `strip_mine` makes the split, and
-granularity then turns te into an axis.
+The loops and the sizes of tiles are chosen here. `tiled_dims` splits them, and `vectorize` makes te
+an axis.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from recurra.transforms.compile_context import CompileContext, Pass, Phase
 from recurra.transforms.reductions_to_accumulators import accumulate
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.strip_mine.tiled_dims import Tile, joins, own_or_joined, split_dim, tile
-from recurra.transforms.vectorize.plan import free_dims, laid_out, loops
+from recurra.transforms.vectorize.plan import as_axes, free_dims, loops
 
 
-def made_over(graph: Graph, dim: str) -> list[str]:
-    """The equations over a dim, but not what the caller gives."""
+def equations_over(graph: Graph, dim: str) -> list[str]:
+    """Return the equations over a dim, without inputs."""
     every = graph.nodes.values()
     return [n.name for n in every if dim in n.domain and not isinstance(n.op, Input)]
 
 
 def outer_dims(graph: Graph) -> set[str]:
-    """The dims that count tiles, chunks or groups."""
+    """Return the dims that count tiles, chunks or groups."""
     return {d.name for d in graph.dims if graph.points_of(d.name) is not None}
 
 
@@ -55,9 +55,9 @@ def tiles(
     enough: float = inf,
     prices: Prices = PRICES,
 ) -> list[Tile]:
-    """The phases worth tiling: nothing in them is `ordered` along their loop, under `rows` rows.
+    """Return the tiles, of at most `rows` rows, of phases whose loop imposes no order.
 
-    Nor are those whose steps take `enough` nanoseconds as they are.
+    Phases with a step of `enough` nanoseconds or more stay as they are.
     """
     groups: dict[Phase, list[str]] = {}
     for name, phase in phases.items():
@@ -66,10 +66,16 @@ def tiles(
     out: list[tuple[str, int, list[str]]] = []
     for phase, names in groups.items():
         alone = not any(p != phase and p[:-1] == phase[:-1] for p in groups)
-        inner = [d for d in _shared_dims(graph, names) if d not in batch]
-        if not alone or not inner or _in_tiles(graph, inner[-1], batch):
+        shared = set.intersection(*(set(graph[n].domain.dims) for n in names)) - batch
+        inner = [d for d in graph[names[0]].domain.dims if d in shared]
+        points = graph.points_of(inner[-1]) if inner else None
+        if not alone or not inner or (points is not None and points.name in batch):
             continue
-        if enough < inf and _step_ns(graph, sizes, names, batch, prices) >= enough:
+        ns = (
+            n.domain.points(sizes, batch) * compute_ns(graph, n, sizes, prices)
+            for n in map(graph.__getitem__, names)
+        )
+        if enough < inf and sum(ns) >= enough:
             continue
         size = _tile_size(graph, sizes, inner[-1], names, ordered, batch, rows)
         out += [(inner[-1], size, names)] if size > 1 else []
@@ -86,16 +92,16 @@ def tiles(
 def blocks(
     graph: Graph, sizes: Mapping[str, int], batch: Sequence[str], rows: int = ROWS_PER_TILE
 ) -> list[Tile]:
-    """Innermost batch dims so long that a layer over all points of one fits no cache, in blocks.
+    """Return blocks of innermost batch dims over which a layer is too large for the cache.
 
-    Samples of a minibatch are such: what is done with them is summed, block by block.
+    Samples of a minibatch are such: they are summed block by block.
     """
     found = (_block(graph, sizes, d) for d in batch if rows)
     return [t for t in found if t and fuel().burn("a long batch → blocks", t.dim)]
 
 
 def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
-    members = set(made_over(graph, dim))
+    members = set(equations_over(graph, dim))
     products = [n.type for n in map(graph.__getitem__, members) if _is_layer(graph, n, dim, sizes)]
     if any(graph[n].domain.dims[-1] != dim for n in members) or not products:
         return None
@@ -116,43 +122,18 @@ def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
 
 
 def _is_layer(graph: Graph, node: Node, dim: str, sizes: Mapping[str, int]) -> bool:
-    """Is it a layer, and not a part of a sum over the dim?"""
-    return _layer(node) and not (
-        graph.readers[node.name]
-        and all(joins(graph, reader, k, dim, sizes) for reader, k in graph.readers[node.name])
-    )
+    """Tell whether an equation is a layer, and not a part of a sum over the dim."""
+    readers = graph.readers[node.name]
+    summed = readers and all(joins(graph, reader, k, dim, sizes) for reader, k in readers)
+    return _contracts(node) and not summed
 
 
-def _layer(node: Node) -> bool:
-    """Is it a product that sums: not one of each with each, which is summed over the batch?"""
+def _contracts(node: Node) -> bool:
+    """Tell whether an equation is a product that sums over a label, unlike an outer product."""
     if not isinstance(node.op, Einsum):
         return False
     ins, out = node.op.parts()
     return bool(set("".join(ins)) - set(out))
-
-
-def _step_ns(
-    graph: Graph, sizes: Mapping[str, int], names: list[str], batch: set[str], prices: Prices
-) -> float:
-    """A step of a phase, the batch as a whole."""
-    return sum(
-        _batch(graph, sizes, n, batch) * compute_ns(graph, graph[n], sizes, prices) for n in names
-    )
-
-
-def _batch(graph: Graph, sizes: Mapping[str, int], name: str, batch: set[str]) -> int:
-    return graph[name].domain.points(sizes, batch)
-
-
-def _shared_dims(graph: Graph, names: list[str]) -> list[str]:
-    domains = [graph[n].domain.dims for n in names]
-    return [d for d in domains[0] if all(d in x for x in domains)]
-
-
-def _in_tiles(graph: Graph, dim: str, batch: set[str]) -> bool:
-    """Does a dim count tiles whose points are an axis?"""
-    inner = graph.points_of(dim)
-    return inner is not None and inner.name in batch
 
 
 def _tile_size(
@@ -164,19 +145,19 @@ def _tile_size(
     batch: set[str],
     rows: int,
 ) -> int:
-    """The points of a tile of some equations; 0 where they have none."""
+    """The points of a tile of some equations; 0 if they cannot be tiled."""
     members = set(names)
     total = 0 if members & ordered[dim] else _points(graph, dim, members, sizes)
     if not total:
         return 0
-    have = {n: _batch(graph, sizes, n, batch) for n in names}
-    widest = max(k * _nbytes(graph, n, sizes) for n, k in have.items())
-    most = max(1, min(total, rows // max(have.values()), MAX_TILE_VALUE_BYTES // max(1, widest)))
+    rows_of = {n: graph[n].domain.points(sizes, batch) for n in names}
+    widest = max(k * _nbytes(graph, n, sizes) for n, k in rows_of.items())
+    most = max(1, min(total, rows // max(rows_of.values()), MAX_TILE_VALUE_BYTES // max(1, widest)))
     return _largest_divisor(total, most)
 
 
 def _points(graph: Graph, dim: str, members: set[str], sizes: Mapping[str, int]) -> int:
-    """The points of a dim that all members have, and can have in tiles; 0 if they cannot."""
+    """The number of points of a dim, if all members have the same and can be tiled; else 0."""
     ranges = {graph[n].domain[dim] for n in members}
     if len(ranges) != 1 or not members.isdisjoint(graph.outputs):
         return 0
@@ -191,16 +172,16 @@ def _largest_divisor(total: int, most: int) -> int:
 
 
 def _nbytes(graph: Graph, name: str, sizes: Mapping[str, int]) -> int:
-    """The bytes of a value; products of each with each, summed as they are made, take none."""
+    """The bytes of a value; outer products, which are summed as they are computed, take none."""
     n = graph[name]
-    made = isinstance(n.type, Type) and (_layer(n) or not isinstance(n.op, Einsum))
-    return n.type.nbytes(sizes) if made and isinstance(n.type, Type) else 0
+    stored = _contracts(n) or not isinstance(n.op, Einsum)
+    return n.type.nbytes(sizes) if stored and isinstance(n.type, Type) else 0
 
 
 def untiled(
     graph: Graph, tile: Tile, sizes: Mapping[str, int], but: Collection[str]
 ) -> Node | None:
-    """The first of its members that cannot be tiled; how those in `but` read them is no matter."""
+    """Return the first member of a tile that cannot be tiled; readers in `but` may do anything."""
     members = set(tile.members)
     bad = (n for n in tile.members if not _fits(graph, n, tile.dim, members, sizes, but))
     return next((graph[n] for n in sorted(bad)), None)
@@ -214,7 +195,7 @@ def _fits(
     sizes: Mapping[str, int],
     but: Collection[str] = (),
 ) -> bool:
-    """Can every read of a member, but by some, be said in tiles?"""
+    """Tell whether a member, and its reads by equations not in `but`, can be tiled."""
     n = graph[name]
     if not n.op.pure:
         return False
@@ -234,7 +215,7 @@ def read_by_points(
     batch: Collection[str],
     offloads: Callable[[str, int], bool] | None,
 ) -> str | None:
-    """Find an equation to offload among all that a tile reads: it has to be read point by point."""
+    """Return an equation to offload among all that a tile reads: it must be read by points."""
     if offloads is None:
         return None
     for ref in (a for name in tile.members for a in graph[name].args):
@@ -250,12 +231,12 @@ def read_by_points(
 
 
 def has_blocks(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether a batch is so long that it is taken in blocks."""
+    """Tell whether a batch is so long that it is split into blocks."""
     return bool(blocks(graph, cx.sizes, free_dims(graph, cx).batch, cx.target.rows))
 
 
 def run_block(graph: Graph, cx: CompileContext) -> Graph:
-    """Take batches so long that a layer over them fits no cache in blocks."""
+    """Split batches over which a layer is too large for the cache into blocks."""
     free = free_dims(graph, cx)
     batch, inside = list(free.batch), list(free.inside)
     for t in blocks(graph, cx.sizes, batch, cx.target.rows):
@@ -263,12 +244,12 @@ def run_block(graph: Graph, cx: CompileContext) -> Graph:
         batch.remove(t.dim)
         inside.append(t.inner)
         cx.remark(t)
-    cx.free = laid_out(graph, cx, batch, inside)
+    cx.free = as_axes(graph, cx, batch, inside)
     return graph
 
 
 def may_tile(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether all points of a loop are joined, and rows fill tiles at all."""
+    """Tell whether all points of a loop are reduced, and tiles have rows at all."""
     if not cx.target.rows:
         return False
     axes, known = free_dims(graph, cx).all, cx.sizes.keys()
@@ -282,13 +263,13 @@ def may_tile(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run_tile(graph: Graph, cx: CompileContext) -> Graph:
-    """Split loops that order nothing into tiles, unless they read a point of what is offloaded."""
+    """Split unordered loops into tiles, unless they read points of an offloaded store."""
     free, target = free_dims(graph, cx), cx.target
-    at = cx.phases(accumulate(graph, cx.sizes), free.all)
-    at = {n: phase for n, phase in at.items() if n in graph.nodes}
-    much = target.enough if free.last else inf
+    phases = cx.phases(accumulate(graph, cx.sizes), free.all)
+    phases = {n: phase for n, phase in phases.items() if n in graph.nodes}
+    enough = target.enough if free.last else inf
     ordered, axes = loops(graph), set(free.all)
-    found = tiles(graph, cx.sizes, at, ordered, axes, target.rows, much, target.prices)
+    found = tiles(graph, cx.sizes, phases, ordered, axes, target.rows, enough, target.prices)
     offloaded = {t: read_by_points(graph, cx.sizes, t, free.batch, cx.offloads) for t in found}
     cx.remark(
         *(f"{t.dim}: no tiles, {name} is to be offloaded" for t, name in offloaded.items() if name)

@@ -1,11 +1,11 @@
-"""Strip-mining: a dim is counted in tiles, by one dim of the tiles and one of the points of each.
+"""Split a dim in two: one that counts tiles, and one that counts the points of a tile.
 
     d[t<T] = mul(c, o)                    d[tz<T//5,te<5] = mul(c, o[5*tz+te])
     G = sum(d[0:T], axes=(0,))      →     G = sum(d[0:T//5,0:5], axes=(0, 1))
 
-Tiles and blocks of what orders nothing, groups of rows that take turns, and chunks of what is given
-are split so. A tile has one static size, which divides the range. What the caller gives lies as he
-gives it: an input is never a member, and is read at 5*tz+te.
+Tiles and blocks of unordered dims, groups of rows that take turns, and chunks of peeled points are
+split so. A tile has one static size, which divides the range. An input keeps the layout that the
+caller gives it: it is never a member, and is read at 5*tz+te.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from recurra.ops.reduction import Reduction
 
 @dataclass(frozen=True)
 class Tile:
-    """`dim` of `members` in tiles of `size`: `dims` are those of tiles, of points of one."""
+    """`dim` of `members` in tiles of `size`; `dims` count the tiles, and the points of one."""
 
     dim: str
     size: int
@@ -54,53 +54,53 @@ class Tile:
 
     @property
     def point(self) -> dict[str, Expr | int]:
-        """The dim in terms of tile and element."""
+        """The dim in terms of tile and point."""
         return {self.dim: lin([(Sym(self.outer), self.size), (Sym(self.inner), 1)])}
 
     @property
     def one(self) -> Slice:
-        """All elements of a tile."""
+        """All points of a tile."""
         first: Expr | int = Sym(self.outer) * self.size
         return Slice(first, first + self.size)
 
     def split(self, extent: Range) -> tuple[Range, ...]:
-        """Return the ranges in place of one, which is of the dim or may end with it."""
+        """Return the ranges in place of one: two for the dim, else one with its ends rewritten."""
         if extent.dim != self.dim:
             return (replace(extent, lo=self.at(extent.lo), hi=self.at(extent.hi)),)
         return Range(self.outer, div(extent.hi, self.size)), Range(self.inner, self.size)
 
     def at(self, expr: Any) -> Any:
-        """Return an index in terms of tile and element, of which a tile has `size`."""
+        """Return an index in terms of tile and point."""
         if isinstance(expr, Slice):
             moves = self.dim in index_symbols(expr)
             return replace(expr, lo=self.at(expr.lo), hi=self.at(expr.hi)) if moves else expr
-        return self._known(substitute(expr, self.point))
+        return self._reduced(substitute(expr, self.point))
 
-    def _known(self, expr: Expr | int) -> Expr | int:
-        if (
-            isinstance(expr, (FloorDiv, Modulo))
-            and expr.a == Sym(self.inner)
-            and expr.n == self.size
-        ):
-            return 0 if isinstance(expr, FloorDiv) else expr.a
-        return rebuild(expr, self._known)
+    def _reduced(self, expr: Expr | int) -> Expr | int:
+        """An expression in which the point of a tile is known to be less than its size."""
+        match expr:
+            case FloorDiv(a=a, n=self.size) if a == Sym(self.inner):
+                return 0
+            case Modulo(a=a, n=self.size) if a == Sym(self.inner):
+                return a
+            case _:
+                return rebuild(expr, self._reduced)
 
     def place(self, expr: Any) -> tuple[Index, Index]:
         """Return the tile of a point, and its place there."""
-        return self._known(div(expr, self.size)), self._known(mod(expr, self.size))
+        return self._reduced(div(expr, self.size)), self._reduced(mod(expr, self.size))
 
     def part(self, slice_: Slice, inside: bool) -> tuple[Expr | int, Slice] | None:
-        """Return the tile, and its points, of a range that is one, or that lies in the first.
+        """Return the tile and the part of it that a range is, if it is all of one or in the first.
 
-        Who reads it `inside` of a tile has a tile, too.
+        The reader is `inside` of a tile, or not.
         """
         lo, hi = self.at(slice_.lo), self.at(slice_.hi)
         which = div(lo, self.size)
         if isinstance(lo, int) and isinstance(hi, int) and which == div(hi - 1, self.size) == 0:
-            return minimum(
-                Sym(self.outer), 0
-            ) if inside else 0, slice_  # so that it stays in their loop
-        length = _spread(lin([(hi, 1), (lo, -1)]))
+            # mentions the dim, so that the reader stays in its loop
+            return minimum(Sym(self.outer), 0) if inside else 0, slice_
+        length = _minus_each(lin([(hi, 1), (lo, -1)]))
         parts = length.args if isinstance(length, Ext) else (length,)
         if slice_.step != 1 or mod(lo, self.size) != 0 or self.size not in parts:
             return None
@@ -110,8 +110,8 @@ class Tile:
         return f"{self.dim}: tiles of {self.size} for {len(self.members)} equations"
 
 
-def _spread(expr: Expr | int) -> Expr | int:
-    """min(8*j+8,t+1)-8*j → min(8,t-8*j+1)"""
+def _minus_each(expr: Expr | int) -> Expr | int:
+    """Move a difference into a minimum: min(8*j+8,t+1)-8*j → min(8,t-8*j+1)."""
     for x, k in expr.terms if isinstance(expr, Lin) else ():
         if isinstance(x, Ext) and x.op == "min" and k == 1:
             return minimum(*(lin([(expr, 1), (x, -1), (a, 1)]) for a in x.args))
@@ -135,7 +135,10 @@ def own_or_joined(
     sizes: Mapping[str, int],
     but: Collection[str] = (),
 ) -> bool:
-    """Tell whether members read the own point of a dim, and all others, except some, join all."""
+    """Tell whether members read their own point of a dim, and other readers reduce all points.
+
+    Readers in `but` may do anything.
+    """
     at = node.domain.dims.index(dim)
     return all(
         reader.args[k].index[at] == Sym(dim)
@@ -146,7 +149,7 @@ def own_or_joined(
 
 
 def joins(graph: Graph, reader: Node, index: int, dim: str, sizes: Mapping[str, int]) -> bool:
-    """Tell whether a reader joins all points of a dim, in any order."""
+    """Tell whether a reader reduces all points of a dim, in any order."""
     a, op = reader.args[index], reader.op
     source = graph[a.name].domain
     at = source.dims.index(dim)
@@ -156,7 +159,7 @@ def joins(graph: Graph, reader: Node, index: int, dim: str, sizes: Mapping[str, 
 
 
 def tile(graph: Graph, t: Tile) -> Graph:
-    """Return the graph with the split made."""
+    """Return the graph with the dim split."""
     dims = chain(*((d, *t.dims) if d.name == t.dim else (d,) for d in graph.dims))
     nodes = {k: _node(graph, t, n) for k, n in graph.nodes.items()}
     return Graph(nodes, graph.outputs, tuple(dims))
@@ -176,13 +179,13 @@ def _node(graph: Graph, tile: Tile, node: Node) -> Node:
         return node
     type_ = node.type
     if isinstance(type_, Type):
-        type_ = replace(type_, shape=tuple(_spread(tile.at(x)) for x in type_.shape))
+        type_ = replace(type_, shape=tuple(_minus_each(tile.at(x)) for x in type_.shape))
     domain = Domain(tuple(chain(*map(tile.split, node.domain))))
     return replace(node, op=op.at(tile.point), domain=domain, type=type_)
 
 
 def _read(graph: Graph, tile: Tile, inside: bool, ref: Ref) -> tuple[Ref, int | None]:
-    """Return the read, and the axis that was split in two."""
+    """The new form of a read, and the axis that it has as two now, if it has one."""
     index: list[Index] = []
     split: int | None = None
     for e, r in zip(ref.index, graph[ref.name].domain, strict=True):

@@ -1,14 +1,14 @@
-"""distribute: what a loop does not order is made at all points at once, ahead of it or behind it.
+"""distribute: move what a loop does not order out of it, to run at all points at once.
 
     y[t<T] = einsum(x[t], w)                            y: [T] = einsum(x[0:T], w)
     h[t<T] = merge(0, f(h[t-1], y), when=..)       →    h[t<T] = merge(0, f(h[t-1], y[t]), when=..)
     z[t<T] = g(h)                                       z: [T] = g(h[0:T])
 
-A loop is distributed over what it orders and what it does not (Allen and Kennedy, 1987): a
+The loop is distributed over what it orders and what it does not (Allen and Kennedy, 1987): a
 statement costs something at every step, and a product of few rows takes as long as one of many.
-What is on the other side of the border is held for all points, so the cheapest border is a minimum
-cut. A loop that orders nothing has no border. Products of few rows leave their loop before it is
-decided what is kept for learning, and all else when `tile` has taken what it does.
+Values that cross the border are held for all points, so the cheapest border is a minimum cut. A
+loop that orders nothing has no border. Products of few rows leave their loop before it is decided
+what is kept for learning, all else after `tile`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from recurra.cost.thresholds import MEMORY_PRICE, MIN_VECTOR_ROWS
-from recurra.ir.graph import Graph, Node, Ref
+from recurra.cost.thresholds import MIN_VECTOR_ROWS
+from recurra.ir.graph import Graph, Node
 from recurra.ir.order import components
 from recurra.ops.source import Input
 from recurra.transforms.compile_context import CompileContext, Pass
@@ -26,6 +26,8 @@ from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.vectorize.loop_groups import LoopGroup, loops_of, product_rows
 from recurra.transforms.vectorize.plan import Decision, free_dims, more_axes
 from recurra.transforms.vectorize.vectorize import vectorize
+
+Side = Callable[[LoopGroup], set[str]]
 
 
 def has_small_products(graph: Graph, cx: CompileContext) -> bool:
@@ -41,8 +43,7 @@ def has_small_products(graph: Graph, cx: CompileContext) -> bool:
 
 def run_products(graph: Graph, cx: CompileContext) -> Graph:
     """Make products of few rows that wait for nothing of their loop ahead of it, at all points."""
-    held = MEMORY_PRICE if cx.tuning.held is None else cx.tuning.held
-    return _distributed(graph, cx, held, (LoopGroup.products_ahead,))
+    return _distributed(graph, cx, cx.memory_price, (LoopGroup.products_ahead,))
 
 
 def has_loops(graph: Graph, cx: CompileContext) -> bool:
@@ -50,8 +51,8 @@ def has_loops(graph: Graph, cx: CompileContext) -> bool:
     if cx.offloads is not None:
         return False
     axes = free_dims(graph, cx).all
-    made = (n for n in graph.nodes.values() if not isinstance(n.op, Input))
-    return any(d not in axes for n in made for d in n.domain.dims)
+    computed = (n for n in graph.nodes.values() if not isinstance(n.op, Input))
+    return any(d not in axes for n in computed for d in n.domain.dims)
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
@@ -59,11 +60,8 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return _distributed(graph, cx, inf, (LoopGroup.ahead, LoopGroup.behind))
 
 
-Side = Callable[[LoopGroup], set[str]]
-
-
 def _distributed(graph: Graph, cx: CompileContext, held: float, sides: Sequence[Side]) -> Graph:
-    while found := _found(graph, cx, held, sides):
+    while found := _movable(graph, cx, held, sides):
         dim, members = found
         cx.axes = more_axes(cx.axes, graph, (Decision(dim, frozenset(members), False, ""),))
         cx.remark(f"{dim}: {', '.join(graph.in_order(members))} for all points of the loop at once")
@@ -72,28 +70,27 @@ def _distributed(graph: Graph, cx: CompileContext, held: float, sides: Sequence[
     return graph
 
 
-def _found(
+def _movable(
     graph: Graph, cx: CompileContext, held: float, sides: Sequence[Side]
 ) -> tuple[str, set[str]] | None:
-    """The first dim whose loops are to be distributed, and what leaves them."""
-    every = list(loops_of(graph, cx, held))
+    """The first dim whose loops are to be distributed, and the equations that leave them."""
+    loops = list(loops_of(graph, cx, held))
     for dim in graph.declared:
         for side in sides:
-            moved = {n for loop in every if loop.dim == dim for n in side(loop)}
+            moved = {n for loop in loops if loop.dim == dim for n in side(loop)}
             if moved and fuel().burn("what a loop does not order → all points at once", dim):
                 return dim, moved
     return None
 
 
 def _shared(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph with equal equations of some as one: what two loops had each, neither has now."""
+    """Merge equal equations among some: two loops may each have had one."""
     reads = {n: [a.name for a in graph[n].args] for n in names}
     first: dict[object, str] = {}
     to: dict[str, str] = {}
 
     def redirected(node: Node) -> Node:
-        args = (Ref(to[a.name], a.index) if a.name in to else a for a in node.args)
-        return replace(node, args=tuple(args))
+        return replace(node, args=tuple(replace(a, name=to.get(a.name, a.name)) for a in node.args))
 
     for part in components(list(names), lambda n: [x for x in reads[n] if x in reads]):
         for name in part:
@@ -101,7 +98,7 @@ def _shared(graph: Graph, names: Sequence[str]) -> Graph:
             one = first.setdefault((n.op, n.args, n.domain, n.type), name)
             if one != name and name not in graph.outputs:
                 to[name] = one
-    return graph.update(map(redirected, graph.nodes.values())).live() if to else graph
+    return graph.update(map(redirected, graph.nodes.values())) if to else graph
 
 
 PRODUCTS_AHEAD = Pass("products_ahead", run_products, has_small_products)

@@ -1,11 +1,12 @@
-"""The loops of a program, and what it costs to make an equation ahead of one or behind it.
+"""The loops of a program, and the cost of running an equation before a loop or behind it.
 
-    for t:  y = einsum(x[t], w)          ahead: y, which nothing of the loop is read for
+    for t:  y = einsum(x[t], w)          ahead: y, which reads nothing of the loop
             h = merge(0, f(h[t-1], y))   fixed: h and f, a recurrence
-            z = g(h)                     behind: z, which nothing of the loop reads
+            z = g(h)                     behind: z, which nothing in the loop reads
 
-What leaves a loop is the cheap side of a minimum cut: a statement costs something at each step,
-what crosses the border is written or read at each, and may have to be held for all points.
+The equations that leave a loop are one side of a minimum cut: a statement costs something at each
+step; a value that crosses the border is written or read at each, and may have to be held for all
+points.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from recurra.transforms.vectorize.vectorize import candidates
 
 @dataclass(frozen=True)
 class LoopGroup:
-    """Loops over `dim`, one beside another within the loops over `around`; most often it is one.
+    """Loops over `dim`, side by side within the loops over `around`; most often a single one.
 
-    `members` are their equations, in which `batch` dims are axes; `parts` has for each loop these
-    and those of loops in it. `fixed` stays in its loop. `later` reads recurrences of other loops,
-    of which there may be as many points as learning has samples: it does not go ahead. A byte that
-    would be held where none is costs `held` times its traffic.
+    `members` are their equations, in which `batch` dims are axes; `parts` has for each loop its
+    equations and those of loops inside. `fixed` ones stay in their loop. `later` ones read
+    recurrences of other loops, of which there may be as many points as learning has samples: they
+    do not go ahead. A byte that has to be held for the move costs `held` times its traffic.
     """
 
     graph: Graph
@@ -69,7 +70,7 @@ class LoopGroup:
         return frozenset[str]().union(*self.parts)
 
     def rows(self, node: Node) -> int:
-        """The points of an equation at a step of the loop."""
+        """Count the points of an equation at a step of the loop."""
         return node.domain.points(self.sizes, self.batch)
 
     def steps(self, node: Node) -> int:
@@ -77,22 +78,17 @@ class LoopGroup:
 
     def nbytes(self, node: Node) -> int:
         """The bytes of all points of an equation."""
-        assert isinstance(node.type, Type)
-        return self.rows(node) * self.steps(node) * node.type.nbytes(self.sizes)
+        return self.rows(node) * self.steps(node) * node.tensor.nbytes(self.sizes)
 
-    def spills(self, node: Node) -> bool:
-        """Are all points of an equation more than stays in the cache?"""
-        return self.nbytes(node) > MAX_CACHED_BYTES
+    def movable(self, dependent: Collection[str]) -> set[str]:
+        """The equations that can run at all points at once, without the dependent ones."""
+        fixed = {n for n in self.graph.nodes if n in dependent or not self.may_move(n)}
+        return candidates(self.graph, self.dim, self.sizes, fixed)
 
-    def free(self, waiting: Collection[str]) -> set[str]:
-        """The equations that can be said for all points at once, but those that wait."""
-        but = {n for n in self.graph.nodes if n in waiting or not self.may_go(n)}
-        return candidates(self.graph, self.dim, self.sizes, but)
+    def may_move(self, name: str) -> bool:
+        """Tell whether an equation is pure, and has as many points at every step.
 
-    def may_go(self, name: str) -> bool:
-        """Is it a pure equation, at as many points wherever the loop is?
-
-        What is drawn is made where it is used: it takes much more memory than the result.
+        Random numbers are drawn where they are used: they take much more memory than the result.
         """
         n = self.graph[name]
         if name not in self.members or n.op.drawn:
@@ -102,7 +98,7 @@ class LoopGroup:
         return is_static(n, self.sizes) and self.nbytes(n) <= MAX_PEELED_BYTES
 
     def saved_ns(self, node: Node) -> float:
-        """Nanoseconds that an equation takes longer where it is made at every step."""
+        """Nanoseconds that an equation takes longer if it runs at every step."""
         steps = self.steps(node)
         joined = self.is_joined(node.name)  # by a statement of its own
         stored = self.prices.statement if joined or self.is_held(node) else 0.0
@@ -110,7 +106,7 @@ class LoopGroup:
         return self.saved_rows_ns(node) + calls
 
     def saved_rows_ns(self, node: Node) -> float:
-        """The same of a product alone, of few rows at a step."""
+        """Nanoseconds that a product of few rows takes longer at every step, without calls."""
         steps = self.steps(node)
         now = product_rows(self.graph, node, self.sizes, self.dim, self.batch)
         if not 0 < now < MIN_VECTOR_ROWS or steps < 2:
@@ -121,16 +117,18 @@ class LoopGroup:
 
     def spilled_ns(self, node: Node) -> float:
         """Nanoseconds to write all points of an equation, and read them, beyond the cache."""
-        more = self.spills(node) and not self.is_held(node) and not fuses(node, self.prices)
-        return self.prices.traffic * self.nbytes(node) if more else 0.0
+        nbytes = self.nbytes(node)
+        if nbytes <= MAX_CACHED_BYTES or self.is_held(node) or fuses(node, self.prices):
+            return 0.0
+        return self.prices.traffic * nbytes
 
     def is_box(self, node: Node) -> bool:
-        """Are its points a box, none of whose sides depends on another, of known lengths?"""
+        """Tell whether the points of an equation are a box of known lengths."""
         dims = set(node.domain.dims)
         return is_static(node, self.sizes) and not any(r.mentions() & dims for r in node.domain)
 
     def held_ns(self, name: str) -> float:
-        """Nanoseconds to hold an equation for the loop, or from it, if it is not held as it is."""
+        """Nanoseconds to hold all points of an equation, if they are not held anyway."""
         n = self.graph[name]
         if self.dim not in n.domain or self.is_held(n):
             return 0.0
@@ -139,12 +137,12 @@ class LoopGroup:
         return self.memory_ns(n, self.held) - self.spilled_ns(n)
 
     def memory_ns(self, node: Node, held: float) -> float:
-        """Nanoseconds that all points of an equation are worth, a byte `held` times its traffic."""
+        """Price of all points of an equation in nanoseconds, a byte at `held` times its traffic."""
         points = self.rows(node) * self.steps(node)
         return points * keep_ns(node, self.sizes, held, self.prices)
 
     def temporary_ns(self, name: str) -> float:
-        """Nanoseconds that all points of an equation are worth while they are there."""
+        """Price of all points of an equation in nanoseconds while they are alive."""
         n = self.graph[name]
         return self.memory_ns(n, MEMORY_PRICE) if self.is_joined(name) else self.spilled_ns(n)
 
@@ -153,7 +151,7 @@ class LoopGroup:
         return self.steps(self.graph[name]) * self.prices.statement
 
     def is_held(self, node: Node) -> bool:
-        """Does somebody else, or a step of a loop around, read all points that the loop makes?"""
+        """Tell whether readers outside, or a step of a loop around, need all points stored."""
         return node.name in self.graph.outputs or any(
             self._reads_all(node, r, r.args[k].index)
             for r, k in self.graph.readers[node.name]
@@ -161,11 +159,11 @@ class LoopGroup:
         )
 
     def _reads_all(self, node: Node, reader: Node, index: Sequence[Index]) -> bool:
-        """Does one read of an equation have its points held for the whole loop?"""
+        """Tell whether a read needs all points of an equation stored for the whole loop."""
         inside = any(node.name in x and reader.name in x for x in self.parts)
         at = node.domain.dims.index(self.dim)
         mine = index[at]
-        if isinstance(mine, Slice):  # a window moves with the loop, other ranges grow or stand
+        if isinstance(mine, Slice):  # a window moves with the loop, other ranges do not
             return not (inside and self.dim in symbols(mine.lo) & symbols(mine.hi))
         others = (e for k, e in enumerate(index) if k != at)
         names = (d for d in node.domain.dims if d != self.dim)
@@ -173,28 +171,28 @@ class LoopGroup:
         return self.dim in symbols(mine) and (again or not inside)
 
     def is_joined(self, name: str) -> bool:
-        """Does somebody behind the loop join all points as they are made, and not as a product?"""
+        """Tell whether a reader behind the loop reduces all points, and not as a product."""
         found = () if isinstance(self.graph[name].op, Einsum) else self.graph.readers[name]
         return any(joins(self.graph, r, k, self.dim, self.sizes) for r, k in found)
 
     def is_read_elsewhere(self, name: str) -> bool:
-        """Does another loop read it point by point?"""
+        """Tell whether another loop reads an equation point by point."""
         at = self.graph[name].domain.dims.index(self.dim)
         found = ((r.name, r.args[k].index[at]) for r, k in self.graph.readers[name])
         by_point = (r for r, e in found if not isinstance(e, Slice) and self.dim in symbols(e))
         return any(r not in self.below for r in by_point)
 
     def sources(self, name: str) -> Iterable[str]:
-        """The equations that an equation waits for in the same run of the loop."""
+        """The equations that an equation reads in the same run of the loop."""
         return {a.name: None for a in self.graph[name].args if self._is_of_this_run(a)}
 
     def readers(self, name: str) -> Iterable[str]:
-        """The equations that wait for an equation in the same run of the loop."""
+        """The equations that read an equation in the same run of the loop."""
         found = ((r, r.args[k]) for r, k in self.graph.readers[name] if r.name in self.below)
         return {r.name: None for r, a in found if self._is_of_this_run(a)}
 
     def _is_of_this_run(self, ref: Ref) -> bool:
-        """Is this a value of the loop, and not of an earlier step of a loop around it?"""
+        """Tell whether a value is of the loop, and not of an earlier step of a loop around it."""
         if ref.name not in self.below:
             return False
         pairs = zip(self.graph[ref.name].domain.dims, ref.index, strict=True)
@@ -202,8 +200,8 @@ class LoopGroup:
         return all(c in (0, None) for c in shifts)
 
     def ahead(self) -> set[str]:
-        """The equations to make ahead, which wait for nothing of the loop: a minimum cut."""
-        free = self.free(_closed(self.fixed | self.later, self.readers))
+        """The equations to run ahead, which depend on nothing in the loop: a minimum cut."""
+        free = self.movable(_closure(self.fixed | self.later, self.readers))
         network = Network()
         for name in free:  # (name,): it is held for the loop
             n = self.graph[name]
@@ -219,13 +217,13 @@ class LoopGroup:
         return free & network.one_side()[0]
 
     def products_ahead(self) -> set[str]:
-        """The same, of a loop that orders something, if products of few rows are among them."""
+        """The equations to run ahead of an ordered loop, if a product of few rows is among them."""
         found = self.ahead() if self.fixed else set[str]()
         return found if any(self.saved_rows_ns(self.graph[n]) for n in found) else set()
 
     def behind(self) -> set[str]:
-        """The equations to make behind, which nothing of the loop waits for: a minimum cut."""
-        free = self.free(_closed(self.fixed, self.sources))
+        """The equations to run behind, on which nothing in the loop depends: a minimum cut."""
+        free = self.movable(_closure(self.fixed, self.sources))
         network = Network()
         for name in free:
             n = self.graph[name]
@@ -243,11 +241,11 @@ class LoopGroup:
         return free & network.one_side()[0]
 
 
-def _closed(names: Iterable[str], following: Callable[[str], Iterable[str]]) -> set[str]:
-    """These, and all that follow them."""
+def _closure(names: Iterable[str], next_of: Callable[[str], Iterable[str]]) -> set[str]:
+    """The names, and all that are reached from them."""
     out, todo = {*names}, [*names]
     while todo:
-        new = {*following(todo.pop())} - out
+        new = {*next_of(todo.pop())} - out
         out |= new
         todo += new
     return out
@@ -256,7 +254,7 @@ def _closed(names: Iterable[str], following: Callable[[str], Iterable[str]]) -> 
 def product_rows(
     graph: Graph, node: Node, sizes: Mapping[str, int], dim: str, batch: Collection[str]
 ) -> int:
-    """The rows that a step multiplies by one matrix; 0 where no operand stays the same."""
+    """Count the rows that a step multiplies by one matrix; 0 if no operand stays the same."""
     if not isinstance(node.op, Einsum) or not is_static(node, sizes):
         return 0
     ins, out = node.op.parts()
@@ -273,7 +271,7 @@ def product_rows(
 
 
 def is_static(node: Node, sizes: Mapping[str, int]) -> bool:
-    """Are its points a box, and its axes of one length?"""
+    """Tell whether the points of an equation are a box of known size, and so are its axes."""
     if not isinstance(node.type, Type):
         return False
     return not (node.type.mentions() | node.domain.mentions()) - sizes.keys()
@@ -284,9 +282,10 @@ def _varies(graph: Graph, ref: Ref, dims: Collection[str]) -> bool:
 
 
 def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[LoopGroup]:
-    """The loops, and what of them is ordered, seldom, told to somebody or in a loop in them.
+    """Yield the loops, with the equations that must stay in them.
 
-    A byte that is held where none was is worth `held` times its traffic.
+    A loop must order these, or they run at few points, have effects, or are in a loop inside. A
+    byte that has to be held for a move costs `held` times its traffic.
     """
     axes = frozenset(free_dims(graph, cx).all)
     phases = cx.phases(graph, axes)
@@ -310,7 +309,7 @@ def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[LoopGrou
         below = frozenset(n for x, y in inside.items() if x[: len(around)] == around for n in y)
         impure = {n for n in below if not graph[n].op.pure}
         fixed = (below & (ordered[dim] | rare | impure)) | (below - members)
-        fixed |= members & set(graph.outputs) if fixed else set()  # told as the loop goes on
+        fixed |= members & set(graph.outputs) if fixed else set()  # reported step by step
         prices = cx.target.prices
         dims = frozenset(d for _, d, _ in outer)
         merged = {n for n in ordered[dim] | rare if isinstance(graph[n].op, Merge)}
@@ -320,11 +319,11 @@ def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[LoopGrou
         )
         beside.setdefault((around[:-1], dim), []).append(loop)
     for group in beside.values():
-        yield from [_together(group)] if sum(bool(x.fixed) for x in group) <= 1 else group
+        yield from [_joined(group)] if sum(bool(x.fixed) for x in group) <= 1 else group
 
 
-def _together(group: Sequence[LoopGroup]) -> LoopGroup:
-    """Loops over one dim, one beside another, as one."""
+def _joined(group: Sequence[LoopGroup]) -> LoopGroup:
+    """Loops over one dim, side by side, as one."""
     none = frozenset[str]()
     return replace(
         group[0],

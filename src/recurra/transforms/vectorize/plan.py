@@ -1,7 +1,7 @@
-"""Decide for each dim which equations have it as an axis and which as a loop.
+"""Decide which dims become axes, and of which equations; the others stay loops.
 
-A dim that orders nothing (no cycle moves along it) becomes an axis everywhere it may; a dim some
-cycle moves along stays a loop, and what is free along it is left for `tile`.
+A dim that imposes no order (no cycle moves along it) becomes an axis of every equation that can
+have it. A dim along which some cycle moves stays a loop; `tile` splits what is free along it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from recurra.ops.source import Input
 from recurra.polyhedral.dependence import happens
 from recurra.polyhedral.dependence_distance import Lag, direction, lag
 from recurra.transforms.compile_context import CompileContext, FreeDims, Pass
-from recurra.transforms.permutations.gathers import as_they_lie
+from recurra.transforms.permutations.gathers import number_by_layout
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.vectorize.vectorize import vectorize, with_axis
 
@@ -43,7 +43,7 @@ Edge = tuple[str, int]  # an equation and the place of one of its operands
 
 @dataclass(frozen=True)
 class Decision:
-    """`dim` becomes an axis, first or last, of `members`; `why` is for people."""
+    """`dim` becomes an axis, first or last, of `members`; `why` is the reason, for remarks."""
 
     dim: str
     members: frozenset[str]
@@ -58,9 +58,9 @@ class Decision:
 
 @dataclass(frozen=True)
 class Cycle:
-    """Equations that must be ordered together by one of `dims`, and the edges that close it.
+    """Equations that depend on each other, so that one of `dims` orders them, and their edges.
 
-    `loop` is the first dim that a loop over them may have; None where none is understood.
+    `loop` is the first dim over which a loop of them is legal; None if none is known to be.
     """
 
     members: list[str]
@@ -73,16 +73,16 @@ def loops(graph: Graph) -> dict[str, set[str]]:
     """Map each dim to the equations that must run along it in order (Allen and Kennedy, 1987)."""
     out: dict[str, set[str]] = {d: set() for d in graph.declared}
     for c in nested_cycles(graph):
-        for d in c.dims if c.loop is None else (c.loop,):  # what is not understood stays as it is
+        for d in c.dims if c.loop is None else (c.loop,):  # if unknown, any of them
             out[d] |= set(c.members)
     return out
 
 
 def nested_cycles(graph: Graph) -> Iterator[Cycle]:
-    """All cycles, each ahead of those that are left inside of its loop.
+    """Yield all cycles, each ahead of those that are left inside of its loop.
 
     The first legal dim, in the user's order, becomes a loop; the dependences that it carries are
-    dropped and the rest is looked at again.
+    dropped, and the rest is searched again.
     """
     edges = [
         (n.name, k)
@@ -106,7 +106,7 @@ def _nested(graph: Graph, nodes: list[str], edges: list[Edge], dims: list[str]) 
 def cycles(
     graph: Graph, nodes: Sequence[str], edges: Sequence[Edge]
 ) -> Iterator[tuple[list[str], list[Edge]]]:
-    """Find the equations ordered together, and the edges that close them, sources first."""
+    """Yield the equations of each cycle, and the edges between them, sources first."""
     feeds: dict[str, list[str]] = {n: [] for n in nodes}
     for name, k in edges:
         feeds[name].append(graph[name].args[k].name)
@@ -147,18 +147,18 @@ def edge_lag(graph: Graph, name: str, index: int, dim: str) -> Lag:
 
 
 def batch_dims(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
-    """The dims that order nothing: no cycle moves along them, some equation can have them."""
+    """Return the dims that impose no order and can be an axis of some equation."""
     ordered = loops(graph)
     return [d for d in graph.declared if not ordered[d] and with_axis(graph, d, sizes)[1]]
 
 
 def inside_tiles(graph: Graph) -> list[str]:
-    """The dims that count the points of a tile, chunk or group: te, where t is tz and te."""
+    """Return the dims that count the points of a tile, chunk or group: te, where t is tz and te."""
     return [d.name for d in graph.dims if d.role is Role.POINTS]
 
 
 def batches(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
-    """The dims that order nothing, but not those of tiles: of them only the inside is an axis."""
+    """Return the dims that impose no order, without those of tiles."""
     inside = inside_tiles(graph)
     return [d for d in batch_dims(graph, sizes) if d not in inside and graph.points_of(d) is None]
 
@@ -166,7 +166,10 @@ def batches(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
 def batch_last(
     graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], last: bool | None = None
 ) -> tuple[bool, str]:
-    """Do batch axes go last (None: decide), and why: so most of the work is faster."""
+    """Decide whether batch axes go last, so that most work is faster, unless `last` is given.
+
+    Returns the decision and its reason.
+    """
     if last is not None:
         return last, "asked for"
     nodes = [n for n in graph.nodes.values() if any(d in n.domain for d in dims)]
@@ -176,7 +179,7 @@ def batch_last(
         return False, ""
     gain = MAX_BATCH_LAST_GAIN * sum(x.work if x.last else -x.work for x in layers)
     gain += sum(x.work for x in short)
-    if 0 < gain <= sum(_turned_ns(graph, sizes, n, dims) for n in nodes):
+    if 0 < gain <= sum(_transpose_ns(graph, sizes, n, dims) for n in nodes):
         return False, "what is given, asked for or taken by its numbers lies in one piece then"
     if sum(x.work for x in short) > sum(x.work for x in layers):
         row = max(short, key=lambda x: x.work)
@@ -188,33 +191,26 @@ def batch_last(
 
 
 def _known_points(node: Node, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The points along each dim of an equation that has a known number of them."""
+    """Count the points along each dim of an equation that has a known number of them."""
     return {r.dim: r.size(sizes) for r in node.domain if not r.mentions() - sizes.keys()}
 
 
-def _turned_ns(graph: Graph, sizes: Mapping[str, int], node: Node, dims: Sequence[str]) -> float:
-    """Nanoseconds to turn what comes or goes with the batch first: inputs, outputs, samples."""
-    price = SCATTERED_ELEMENT_NS if _is_taken(node) else TURNED_ELEMENT_NS
+def _transpose_ns(graph: Graph, sizes: Mapping[str, int], node: Node, dims: Sequence[str]) -> float:
+    """Nanoseconds to transpose values that have the batch first: inputs, outputs, samples."""
+    op = node.op
+    gathers_rows = isinstance(op, Take) and op.labels[0] == op.axis and ",->" in op.labels
     points = _known_points(node, sizes)
-    if points.keys().isdisjoint(dims) or not isinstance(node.type, Type):
+    if points.keys().isdisjoint(dims) or not isinstance(node.type, Type) or not node.type.rank:
         return 0.0
-    if not node.type.rank or not (
-        _is_taken(node) or isinstance(node.op, Input) or node.name in graph.outputs
-    ):
+    if not (gathers_rows or isinstance(op, Input) or node.name in graph.outputs):
         return 0.0
+    price = SCATTERED_ELEMENT_NS if gathers_rows else TURNED_ELEMENT_NS
     return price * prod(points.values()) * prod(node.type.sizes(sizes))
-
-
-def _is_taken(node: Node) -> bool:
-    """Are these rows taken by their numbers, as samples are that were shuffled?"""
-    return (
-        isinstance(node.op, Take) and node.op.labels[0] == node.op.axis and ",->" in node.op.labels
-    )
 
 
 @dataclass(frozen=True)
 class _ShortRows:
-    """Work, element by element, on rows that fill no vector, of a batch that does."""
+    """Elementwise work on rows too short for a vector register, of a batch that fills one."""
 
     length: int
     rows: int
@@ -244,7 +240,7 @@ def _short_rows(
 
 @dataclass(frozen=True)
 class _Layer:
-    """A product over the batch, with weights that all rows share unless each has its own."""
+    """A product over the batch; `shared` if all rows have the same weights."""
 
     rows: int
     widest: int
@@ -253,7 +249,9 @@ class _Layer:
 
     @property
     def last(self) -> bool:
-        """Measured on one core: batch last over batch first
+        """Decide whether batch last is faster.
+
+        Time of batch first over that of batch last, measured on one core:
 
         | rows \\ width | 32 | 64 | 128 | 256 | 512 | 1024 |
         | 32 | 0.85 | 0.81 | | 0.66 | | |
@@ -287,24 +285,26 @@ def granularity(
     last: bool | None = None,
     why: str = "",
 ) -> tuple[Graph, tuple[Decision, ...]]:
-    """The graph with `dims` as axes, the first outermost in memory, and what was decided.
+    """Return the graph with `dims` as axes, the first outermost in memory, and what was decided.
 
-    The axes go last or first (None: decide); `why` is for people.
+    The axes go last or first (None: decide); `why` is the reason, for remarks.
     """
     if last is None:
         last, why = batch_last(graph, sizes, dims)
-    made: list[Decision] = []
+    decisions: list[Decision] = []
     for dim in dims if last else reversed(dims):
-        cut, members = with_axis(graph, dim, sizes, seldom(graph, sizes, dim))
+        cut, members = with_axis(graph, dim, sizes, _guarded(graph, sizes, dim))
         if members and fuel().burn("a dim that orders nothing → an axis", dim):
             graph = vectorize(cut, dim, members, sizes, last)
-            made.append(Decision(dim, frozenset(members), last, why))
-    return graph, tuple(made)
+            decisions.append(Decision(dim, frozenset(members), last, why))
+    return graph, tuple(decisions)
 
 
-def seldom(graph: Graph, sizes: Mapping[str, int], dim: str) -> set[str]:
-    """Equations that a loop over a dim runs at few of its points, and those that read them there:
-    as an axis it would have all of them."""
+def _guarded(graph: Graph, sizes: Mapping[str, int], dim: str) -> set[str]:
+    """The equations that a loop over a dim runs at few of its points, and their readers.
+
+    With the dim as an axis they would run at all of them.
+    """
     by_data = worth_asking(graph, sizes, MIN_DECIDED_NS)
     rare = {n for n, found in by_data.items() if any(dim in c.dims for c in found)}
     if not is_even(graph, dim):
@@ -324,30 +324,29 @@ def more_axes(axes: Sequence[Axes], before: Graph, decisions: tuple[Decision, ..
     return out
 
 
-def laid_out(
+def as_axes(
     graph: Graph, cx: CompileContext, batch: Sequence[str], inside: Sequence[str]
 ) -> FreeDims:
-    """These dims, as axes that go last or first."""
+    """Return free dims, with the decision whether their axes go first or last."""
     last, why = batch_last(graph, cx.sizes, [*inside, *batch], cx.tuning.last)
     return FreeDims(tuple(batch), tuple(inside), last, why)
 
 
 def free_dims(graph: Graph, cx: CompileContext) -> FreeDims:
-    """The dims that become axes: decided when they are first asked for."""
+    """Return the dims that become axes; the first call decides."""
     if cx.free is None:
-        cx.free = laid_out(
-            graph, cx, batches(graph, cx.sizes) if cx.tuning.axes else [], inside_tiles(graph)
-        )
+        batch = batches(graph, cx.sizes) if cx.tuning.axes else []
+        cx.free = as_axes(graph, cx, batch, inside_tiles(graph))
     return cx.free
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Make the dims that order nothing axes, and count samples as they lie then."""
+    """Make the dims that impose no order axes, and number samples by their place in memory."""
     free = free_dims(graph, cx)
     new, decided = granularity(graph, cx.sizes, free.all, free.last, free.why)
     cx.axes = more_axes(cx.axes, graph, decided)
     cx.remark(*decided)
-    return as_they_lie(new)
+    return number_by_layout(new)
 
 
 VECTORIZE = Pass("vectorize", run)

@@ -1,11 +1,11 @@
-"""running_totals: a sum of all points so far, where nothing else orders its loop, is one operation.
+"""running_totals: make a sum of all points so far one operation, if it alone orders its loop.
 
     c[n<N] = merge(x[0], c[n-1] + x[n], when=(n == 0, n > 0))   →   c[n<N] = pick(s, at=n)
                                                                     s = cumsum(x[0:N], axis=0)
 
-The same for products and maxima (Blelloch, 1990). Then nothing orders the loop, and `distribute`
-makes an axis of it. Where a statement is a call, as on NumPy, that is N times as fast; XLA's own
-loop is faster than its cumulative sum.
+The same for products and maxima (Blelloch, 1990). Nothing orders the loop then, and `distribute`
+makes its dim an axis. Where each statement is a call, as on NumPy, that is N times as fast; XLA's
+own loop is faster than its cumulative sum.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from recurra.transforms.vectorize.loop_groups import LoopGroup, loops_of
 
 @dataclass(frozen=True)
 class Total:
-    """`name` is `first` at the first point, elsewhere `point` joined with the one before."""
+    """A scan: `name` is `first` at the first point, elsewhere `point` combined with its neighbor.
+
+    `joined` is the equation that combines them.
+    """
 
     name: str
     joined: str
@@ -47,7 +50,7 @@ class Total:
 
 
 def total_of(graph: Graph, node: Node, dim: str) -> Total | None:
-    """The running total along a dim that an equation is, if it is one."""
+    """Return the running total along a dim that an equation is, if it is one."""
     if not isinstance(node.op, Merge) or len(node.args) != 2 or dim not in node.domain:
         return None
     r, (first, rest) = node.domain[dim], node.args
@@ -66,7 +69,7 @@ def total_of(graph: Graph, node: Node, dim: str) -> Total | None:
 
 
 def _cumulative(joined: Node, total: CumSum) -> Axis | None:
-    """The operator that does at all points what an equation does at one; None: there is none."""
+    """The operator that scans a whole axis as an equation does step by step; None if none does."""
     match joined.op:
         case Add(labels=""):
             return total
@@ -79,7 +82,7 @@ def _cumulative(joined: Node, total: CumSum) -> Axis | None:
 
 
 def rewritten(graph: Graph, total: Total, dim: str, sizes: Mapping[str, int]) -> Graph:
-    """The graph with a total as one operation along a dim."""
+    """Return the graph with a total as one operation along a dim."""
     g, node = Rewriting.of(graph, sizes), graph[total.name]
     r = node.domain[dim]
     g.loc = node.loc
@@ -89,24 +92,22 @@ def rewritten(graph: Graph, total: Total, dim: str, sizes: Mapping[str, int]) ->
     summed = g.emit(total.op, (Ref(point.name, index),), node.domain.without(dim), node.name)
     pick = Pick(axis=0, at_=lin([(r.sym, 1), (r.lo, -1)]))
     g.put(Node(node.name, pick, (summed,), node.domain, node.type, node.loc))
-    return Graph(g.nodes, graph.outputs, graph.dims).live()
+    return g.graph.live()
 
 
 def _points(g: Rewriting, node: Node, total: Total, extent: Range) -> Ref:
-    """Read the joined value at all points of a total."""
+    """A read of the values that a total combines, over all of its points."""
     source = g[total.point.name]
     same = total.first.at({extent.dim: extent.lo}) == total.point.at({extent.dim: extent.lo})
     if same and total.point == g.read(source.name) and source.domain == node.domain:
         return total.point
-    assert isinstance(node.op, Merge)
     name = g.fresh(f"{node.name}_points")
-    args = (total.first, total.point)
-    g.put(Node(name, Merge(when=node.op.when), args, node.domain, node.type, node.loc))
+    g.put(Node(name, node.op, (total.first, total.point), node.domain, node.type, node.loc))
     return g.read(name)
 
 
-def _worth(loop: LoopGroup, total: Total) -> bool:
-    """Is it cheaper at once, all that it takes for all points counted?"""
+def _pays(loop: LoopGroup, total: Total) -> bool:
+    """Tell whether one operation is cheaper, with what it holds for all points."""
     node = loop.graph[total.name]
     if not isinstance(node.type, Type) or not loop.is_box(node):
         return False
@@ -124,7 +125,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
         if loop.fixed != frozenset(n for t in totals for n in t.members):
             continue
         for t in totals:
-            if _worth(loop, t) and fuel().burn("a running total → one operation", t.name):
+            if _pays(loop, t) and fuel().burn("a running total → one operation", t.name):
                 graph = rewritten(graph, t, loop.dim, cx.sizes)
                 cx.remark(f"{t.name}: one {t.op.name} along {loop.dim}")
     return graph

@@ -1,9 +1,9 @@
-"""A dim that orders nothing becomes an axis, first or last, of what varies with it.
+"""Make a dim that imposes no order an axis, first or last, of the equations over it.
 
     y[b<B,t<T]: f32[4] = mul(x, w, labels='a,a->a')
  →  y[t<T]: f32[B,4] = mul(x, w, labels='za,a->za')
 
-Operands that do not vary with it keep their shape: labels say so, nothing is copied.
+Operands that do not vary with it keep their shape: they lack the label, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from recurra.ops.source import Const, Input, Value
 from recurra.polyhedral.boxes import split_boxes
 from recurra.polyhedral.dependence import always_inside
 from recurra.transforms.rewriter.rewriting import Rewriting
-from recurra.transforms.vectorize.axis_reads import (
+from recurra.transforms.vectorize.split_index_sets import is_concatenation, split_index_sets
+from recurra.transforms.vectorize.vectorized_reads import (
     held_at_ends,
     is_read_along,
     loose_range,
@@ -35,15 +36,14 @@ from recurra.transforms.vectorize.axis_reads import (
     reads_once,
     shift,
 )
-from recurra.transforms.vectorize.cut_branches import cut_branches, is_concatenation
 
 
 def with_axis(
     graph: Graph, dim: str, sizes: Mapping[str, int], but: Collection[str] = ()
 ) -> tuple[Graph, set[str]]:
-    """The graph, and the equations that can be said with `dim` as an axis, of all but some.
+    """Return the graph, and all equations that can have `dim` as an axis, without those in `but`.
 
-    Definitions by branches are cut where these change along the dim, if that makes them such.
+    Merges are cut where branches change along the dim, if they can have the axis then.
     """
     names = {
         n.name
@@ -51,7 +51,7 @@ def with_axis(
         if isinstance(n.op, Merge) and dim in n.op.mentions() and n.name not in but
     }
     while True:
-        cut, joined = cut_branches(graph, dim, names, sizes) if names else (graph, {})
+        cut, joined = split_index_sets(graph, dim, names, sizes) if names else (graph, {})
         out = candidates(cut, dim, sizes, but)
         kept = {name for name, whole in joined.items() if whole in out}
         if kept == names:
@@ -62,33 +62,32 @@ def with_axis(
 def candidates(
     graph: Graph, dim: str, sizes: Mapping[str, int], but: Collection[str] = ()
 ) -> set[str]:
-    """The equations that can be said with `dim` as an axis, of all but some."""
-    out = {n.name for n in graph.nodes.values() if dim in n.domain and _fits(graph, n, dim)}
+    """Return all equations that can have `dim` as an axis, without those in `but`."""
+    out = {n.name for n in graph.nodes.values() if dim in n.domain and _can_have(graph, n, dim)}
     out -= set(but)
     branches = _Branches(graph, dim, sizes)
+
+    def can_read_operands(node: Node) -> bool:
+        return is_concatenation(graph, node, dim) or all(
+            reads_along(graph, node, dim, a, a.name in out) for a in node.args
+        )
+
     while wrong := {
-        n for n in out if not _says(graph, graph[n], dim, out) or not branches.stay(graph[n], out)
+        n for n in out if not can_read_operands(graph[n]) or not branches.stay(graph[n], out)
     }:
         out -= wrong
     return out
 
 
-def _says(graph: Graph, node: Node, dim: str, members: set[str]) -> bool:
-    """Can every operand be read along the axis?"""
-    if is_concatenation(graph, node, dim):
-        return True
-    return all(reads_along(graph, node, dim, a, a.name in members) for a in node.args)
-
-
 def cycles(graph: Graph) -> dict[str, int]:
-    """Map each equation to the number of its strongly connected part."""
+    """Map each equation to the number of its strongly connected component."""
     parts = components(graph.nodes, lambda n: [a.name for a in graph[n].args])
     return {n: k for k, part in enumerate(parts) for n in part}
 
 
 @dataclass
 class _Branches:
-    """Are operands of a merge still read only where they are chosen, once a dim is an axis?"""
+    """The branches of merges, which must be read only where they are chosen, also with the axis."""
 
     graph: Graph
     dim: str
@@ -100,14 +99,14 @@ class _Branches:
         self.cycle = cycles(self.graph)
 
     def stay(self, node: Node, members: set[str]) -> bool:
-        """Do those that `node` reads, if it is a merge, and `node` as an operand of others?"""
+        """Tell whether the branches of `node` stay branches, and so do those that read it."""
         mine = [(node, k) for k in range(len(node.args))] if isinstance(node.op, Merge) else []
         others = [(r, k) for r, k in self.graph.readers[node.name] if isinstance(r.op, Merge)]
         return all(self.stays(r, k, members) for r, k in (*mine, *others))
 
-    def stays(self, reader: Node, index: int, members: set[str]) -> bool:
+    def stays(self, reader: Node, operand: int, members: set[str]) -> bool:
         """Tell whether a branch stays a merge: on a cycle it may give the cycle its order."""
-        a, member = reader.args[index], reader.name in members
+        a, member = reader.args[operand], reader.name in members
         source = self.graph[a.name]
         if member and self.dim in reader.op.mentions():
             if is_concatenation(self.graph, reader, self.dim):
@@ -115,16 +114,23 @@ class _Branches:
             # a select reads every branch everywhere
             inside = always_inside(a.index, source.domain, reader.domain)
             return inside and self.cycle[a.name] != self.cycle[reader.name]
-        if self.as_it_is(reader, a, source, members) or self.box(reader, index) is not None:
+        if self.is_unchanged(reader, a, source, members) or self.box(reader, operand) is not None:
             return True
         if self.cycle[a.name] == self.cycle[reader.name]:
             return False
         if member and source.name not in members:
             return always_inside(a.index, source.domain, reader.domain)
-        return _safe_apart(reader, a, source, self.dim)
+        # one point of the new axis may be read anywhere: it is zero outside
+        pairs = zip(a.index, source.domain, strict=True)
+        kept = [
+            (e, r)
+            for e, r in pairs
+            if r.dim != self.dim or isinstance(e, Slice) or self.dim in index_symbols(e)
+        ]
+        return always_inside([e for e, _ in kept], Domain(tuple(r for _, r in kept)), reader.domain)
 
-    def as_it_is(self, reader: Node, ref: Ref, source: Node, members: set[str]) -> bool:
-        """Does the reader need nothing but the value of the source itself?"""
+    def is_unchanged(self, reader: Node, ref: Ref, source: Node, members: set[str]) -> bool:
+        """Tell whether a reader reads the value of a source as it is, with or without the axis."""
         if ref.name not in members:
             return reader.name not in members
         e = ref.index[source.domain.dims.index(self.dim)]
@@ -135,30 +141,22 @@ class _Branches:
             and not ref.slices
         )
 
-    def box(self, merge: Node, index: int) -> Domain | None:
-        """The points at which a branch is chosen, looked up once."""
-        if (merge.name, index) not in self.boxes:
-            self.boxes[merge.name, index] = chosen_at(merge, index, self.sizes)
-        return self.boxes[merge.name, index]
+    def box(self, merge: Node, branch: int) -> Domain | None:
+        """The points at which a branch is chosen, from a cache."""
+        if (merge.name, branch) not in self.boxes:
+            self.boxes[merge.name, branch] = chosen_at(merge, branch, self.sizes)
+        return self.boxes[merge.name, branch]
 
 
-def chosen_at(merge: Node, index: int, sizes: Mapping[str, int]) -> Domain | None:
-    """The points at which a branch is chosen, if they are a box."""
+def chosen_at(merge: Node, branch: int, sizes: Mapping[str, int]) -> Domain | None:
+    """Return the points at which a branch is chosen, if they are a box."""
     assert isinstance(merge.op, Merge)
-    found = split_boxes(merge.domain, merge.op.when[index], sizes)
+    found = split_boxes(merge.domain, merge.op.when[branch], sizes)
     return found[0].domain if len(found) == 1 and found[0].where == TRUE else None
 
 
-def _safe_apart(reader: Node, ref: Ref, node: Node, dim: str) -> bool:
-    """May a branch be read outside of its merge? One point of the new axis may: zero outside."""
-    pairs = zip(ref.index, node.domain, strict=True)
-    kept = [
-        (e, r) for e, r in pairs if r.dim != dim or isinstance(e, Slice) or dim in index_symbols(e)
-    ]
-    return always_inside([e for e, _ in kept], Domain(tuple(r for _, r in kept)), reader.domain)
-
-
-def _fits(graph: Graph, node: Node, dim: str) -> bool:
+def _can_have(graph: Graph, node: Node, dim: str) -> bool:
+    """Tell whether an equation can have the axis, and its readers can read it then."""
     if isinstance(node.type, Tuple) or isinstance(node.op, Input) or not node.op.pure:
         return False
     if any(dim in symbols(s) for s in node.type.shape) or node.op.name == "item":
@@ -179,7 +177,7 @@ def _fits(graph: Graph, node: Node, dim: str) -> bool:
 
 @dataclass
 class _Vectorize:
-    """One application: `members` get the axis, their readers are told where it is."""
+    """One application: `members` get the axis, and their readers read it."""
 
     g: Rewriting
     before: Graph
@@ -187,14 +185,14 @@ class _Vectorize:
     members: set[str]
     last: bool
     cycle: dict[str, int]
-    now: int = -1  # the cycle of the equation that is being rebuilt
+    current: int = -1  # the cycle of the equation that is being rebuilt
 
     def emit(self, op: Op, args: tuple[Ref, ...], domain: Domain, stem: str) -> Ref:
-        """A new equation; on a cycle it has every dim of the cycle, which may give it its place."""
-        inside = any(self.cycle.get(a.name) == self.now for a in args)
+        """Add an equation; on a cycle it has every dim of the cycle, which may order it."""
+        inside = any(self.cycle.get(a.name) == self.current for a in args)
         ref = self.g.emit(op, args, domain, stem, whole=inside)
         if inside:
-            self.cycle[ref.name] = self.now
+            self.cycle[ref.name] = self.current
         return ref
 
     def size(self, extent: Range) -> Expr | int:
@@ -202,31 +200,36 @@ class _Vectorize:
 
     def new_type(self, node: Node) -> Type:
         size = self.size(node.domain[self.dim])
-        assert isinstance(node.type, Type)
-        shape = (*node.type.shape, size) if self.last else (size, *node.type.shape)
-        return Type(node.type.dtype, shape)
+        shape = (*node.tensor.shape, size) if self.last else (size, *node.tensor.shape)
+        return Type(node.tensor.dtype, shape)
 
-    def move(self, ref: Ref, source: int, target: int, within: Domain) -> Ref:
-        """The value with one axis moved."""
-        if source == target:
+    def move(self, ref: Ref, source: int, within: Domain, target: int | None = None) -> Ref:
+        """Move an axis to the place `target`, or to where the new axis goes."""
+        rank = self.g.type(ref).rank
+        place = target if target is not None else rank - 1 if self.last else 0
+        if source == place:
             return ref
-        order = list(range(self.g.type(ref).rank))
-        order.insert(target, order.pop(source))
+        order = list(range(rank))
+        order.insert(place, order.pop(source))
         return self.emit(Transpose(order=tuple(order)), (ref,), within, "moved")
+
+    def with_new(self, axes: str) -> str:
+        """The labels of axes, with that of the new axis, Z, at its place."""
+        return axes + "Z" if self.last else "Z" + axes
 
     def operand(self, node: Node, ref: Ref, domain: Domain) -> tuple[Ref, bool]:
         """The operand that `node` reads now, and whether it has the new axis."""
         source = self.before[ref.name]
         member = node.name in self.members
         if member or ref.name in self.members:
-            ref = self.whole(ref, source)
+            ref = self.with_static_ends(ref, source)
         if ref.name in self.members:
             return self._axis_of_source(node, ref, source, domain, member)
         if member and any(self.dim in index_symbols(e) for e in ref.index):
             return self._gather(node, ref, domain), True
         return ref, False
 
-    def whole(self, ref: Ref, source: Node) -> Ref:
+    def with_static_ends(self, ref: Ref, source: Node) -> Ref:
         """A read whose loose ranges along the dim, or to a point of it, have a static end."""
         index: list[Index] = []
         for e, r in zip(ref.index, source.domain, strict=True):
@@ -236,18 +239,17 @@ class _Vectorize:
         return Ref(ref.name, tuple(index))
 
     def _gather(self, node: Node, read: Ref, domain: Domain) -> Ref:
-        """A range of a source that still runs over the dim: all of it, if elements are taken."""
+        """Read the range of a source that runs over the dim, or take its elements by number."""
         r = node.domain[self.dim]
         k = next(k for k, e in enumerate(read.index) if self.dim in index_symbols(e))
         c: Any = shift(read.index[k], self.dim)
         every = self.before[read.name].domain.ranges[k]
         part = Slice(every.lo, every.hi) if c is None else Slice(c + r.lo, c + r.hi)
-        ref = Ref(read.name, (*read.index[:k], part, *read.index[k + 1 :]))
+        ref = read.with_index(k, part)
         at = sum(isinstance(e, Slice) for e in read.index[:k])
         if c is None:
             return self._taken(ref, at, cast("Expr | int", read.index[k]), every, domain, r)
-        rank = self.g.type(ref).rank
-        return self.move(ref, at, rank - 1 if self.last else 0, domain)
+        return self.move(ref, at, domain)
 
     def _axis_of_source(
         self, node: Node, read: Ref, source: Node, domain: Domain, member: bool
@@ -259,23 +261,21 @@ class _Vectorize:
         axis = lead + len(source.type.shape) if self.last else lead
         if isinstance(e, Slice):
             ref = self._cut(ref, axis, e.lo - r.lo, e.hi - e.lo, r, domain)
-            return self.move(
-                ref, axis, sum(isinstance(x, Slice) for x in read.index[:k]), domain
-            ), False
+            place = sum(isinstance(x, Slice) for x in read.index[:k])
+            return self.move(ref, axis, domain, place), False
         if member and self.dim in index_symbols(e):
             mine = node.domain[self.dim]
             c: Any = shift(e, self.dim)
             if c is None:
                 return self._taken(ref, axis, e, r, domain, mine), True
             ref = self._cut(ref, axis, c + mine.lo - r.lo, self.size(mine), r, domain)
-            rank = self.g.type(ref).rank
-            return self.move(ref, axis, rank - 1 if self.last else 0, domain), True
+            return self.move(ref, axis, domain), True
         return self.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{read.name}_at"), False
 
     def _taken(
         self, ref: Ref, axis: int, expr: Expr | int, source: Range, domain: Domain, mine: Range
     ) -> Ref:
-        """Elements of an axis by their numbers: the ends again, every second one, all backwards."""
+        """Take elements of an axis by number, such as every second one, or all backward."""
         held = held_at_ends(expr, mine, source, self.g.sizes)
         if held is not None:
             first, start, size, last = held
@@ -284,12 +284,11 @@ class _Vectorize:
                 self.emit(Cut(axis=axis, start=at, size=1), (part,), domain, "end")
                 for at in (0, size - 1)
             ]
-            made = (*ends[:first], part, *ends[2 - last :])
-            ref = self.emit(Concat(axis=axis), made, domain, "held") if len(made) > 1 else part
-            return self.move(ref, axis, self.g.type(ref).rank - 1 if self.last else 0, domain)
+            parts = (*ends[:first], part, *ends[2 - last :])
+            ref = self.emit(Concat(axis=axis), parts, domain, "held") if len(parts) > 1 else part
+            return self.move(ref, axis, domain)
         axes = LETTERS[: self.g.type(ref).rank]
-        out = axes[:axis] + axes[axis + 1 :]
-        out = out + "Z" if self.last else "Z" + out
+        out = self.with_new(axes.replace(axes[axis], ""))
         op = Take(labels=f"{axes},Z->{out}", axis=axes[axis])
         at = lin([(expr, 1), (source.lo, -1)])
         return self.emit(op, (ref, self.symbol(at, mine, domain, "i32")), domain, "taken")
@@ -308,68 +307,56 @@ class _Vectorize:
         return self.emit(Cut(axis=axis, start=start, size=size), (ref,), domain, "cut")
 
     def rebuild(self, node: Node) -> Node:
-        self.now = self.cycle[node.name]
+        """An equation with the axis, or with reads of it."""
+        self.current = self.cycle[node.name]
         member = node.name in self.members
         domain = node.domain.without(self.dim) if member else node.domain
         if member and is_concatenation(self.before, node, self.dim):
-            return self.concatenated(node, domain)
-        places = [self.place(node, k, domain) for k in range(len(node.args))]
-        pairs = [self.operand(node, a, at) for a, at in zip(node.args, places, strict=True)]
-        args, flags = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
-        if not member:
-            return replace(node, args=args)
-        ranks = tuple(len(self.before.read_type(a).shape) for a in node.args)
-        if not any(flags) and self.dim not in node.op.mentions() and not isinstance(node.op, Const):
-            return self.copied(node, args, domain)
-        op, args = self.batched(node, args, flags, ranks, domain, places)
+            op: Op = Concat(axis=node.tensor.rank if self.last else 0)
+            args = tuple(
+                Ref(a.name, self.before[a.name].domain.without(self.dim).identity)
+                for a in node.args
+            )
+        else:
+            places = [self.place(node, k, domain) for k in range(len(node.args))]
+            pairs = [self.operand(node, a, at) for a, at in zip(node.args, places, strict=True)]
+            args, flags = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+            if not member:
+                return replace(node, args=args)
+            constant = not any(flags) and self.dim not in node.op.mentions()
+            if constant and not isinstance(node.op, Const):  # one value, copied
+                args = (self.emit(node.op, args, domain, f"{node.name}_one"),)
+                op = self.expand(node.tensor.rank, self.size(node.domain[self.dim]))
+            else:
+                op, args = self.batched(node, args, flags, domain, places)
         locs = node.locs if isinstance(op, Merge) else ()
         return replace(node, op=op, args=args, domain=domain, type=self.new_type(node), locs=locs)
 
-    def place(self, node: Node, index: int, domain: Domain) -> Domain:
-        """The domain in which an operand takes shape: its branch, if it is chosen there alone."""
+    def place(self, node: Node, operand: int, domain: Domain) -> Domain:
+        """The domain of what is emitted for an operand: the points at which its branch is taken."""
         member = node.name in self.members
         if not isinstance(node.op, Merge) or (member and self.dim in node.op.mentions()):
             return domain
-        box = chosen_at(node, index, self.g.sizes)
+        box = chosen_at(node, operand, self.g.sizes)
         return domain if box is None else box.without(self.dim) if member else box
 
-    def concatenated(self, node: Node, domain: Domain) -> Node:
-        """The pieces of a definition, one after another."""
-        assert isinstance(node.type, Type)
-        args = tuple(
-            Ref(a.name, self.before[a.name].domain.without(self.dim).identity) for a in node.args
-        )
-        op = Concat(axis=node.type.rank if self.last else 0)
-        return replace(node, op=op, args=args, domain=domain, type=self.new_type(node), locs=())
-
-    def copied(self, node: Node, args: tuple[Ref, ...], domain: Domain) -> Node:
-        """An equation that is the same all along the dim: one value, copied."""
-        one = self.emit(node.op, args, domain, f"{node.name}_one")
-        assert isinstance(node.type, Type)
-        axes = LETTERS[: node.type.rank]
-        labels = f"{axes}->{axes}Z" if self.last else f"{axes}->Z{axes}"
-        size = self.size(node.domain[self.dim])
-        return replace(
-            node,
-            op=Expand(labels=labels, sizes=(size,)),
-            args=(one,),
-            domain=domain,
-            type=self.new_type(node),
-            locs=(),
-        )
+    def expand(self, rank: int, size: Expr | int) -> Expand:
+        """The op that copies a value along the new axis."""
+        axes = LETTERS[:rank]
+        return Expand(labels=f"{axes}->{self.with_new(axes)}", sizes=(size,))
 
     def batched(
         self,
         node: Node,
         args: tuple[Ref, ...],
         flags: tuple[bool, ...],
-        ranks: tuple[int, ...],
         domain: Domain,
         places: Sequence[Domain],
     ) -> tuple[Op, tuple[Ref, ...]]:
-        """The op of one equation with the new axis; operands are expanded only where it insists."""
+        """The op of an equation with the new axis; operands are expanded only if it must be so."""
         r = node.domain[self.dim]
         size = self.size(r)
+        ranks = tuple(len(self.before.read_type(a).shape) for a in node.args)
         match node.op:
             case Const() | Reshape() as op:
                 return op.batch_size(size, self.last), args
@@ -381,26 +368,20 @@ class _Vectorize:
             case Pick() as op if self.dim in symbols(op.at_):
                 return self.pick_many(op, args, flags, r, domain)
             case Merge() as op if self.dim in op.mentions():
-                return self.choose(node, op, args, flags, domain)
+                return self.select(node, op, args, flags, domain)
             case op:
                 new = op.batch(flags, ranks, self.last)
                 if new is None:
                     args = tuple(
-                        a if f else self.widen(a, size, at)
-                        for a, f, at in zip(args, flags, places, strict=True)
+                        a if f else self.emit(self.expand(rank, size), (a,), at, "wide")
+                        for a, f, rank, at in zip(args, flags, ranks, places, strict=True)
                     )
                     new = op.batch((True,) * len(args), ranks, self.last)
                 assert new is not None, f"{op.name} has no batch rule"
                 return new, args
 
-    def widen(self, ref: Ref, size: Expr | int, domain: Domain) -> Ref:
-        """An operand copied along the new axis."""
-        axes = LETTERS[: self.g.type(ref).rank]
-        labels = f"{axes}->{axes}Z" if self.last else f"{axes}->Z{axes}"
-        return self.emit(Expand(labels=labels, sizes=(size,)), (ref,), domain, "wide")
-
     def symbol(self, expr: Expr | int, extent: Range, domain: Domain, dtype: str) -> Ref:
-        """An expression of the dim, as a vector along the new axis."""
+        """Emit an expression of the dim as a vector along the new axis."""
         e = substitute(expr, {self.dim: extent.sym + extent.lo}) if extent.lo != 0 else expr
         op = Value(expr=e, dtype=dtype).batch_symbol(self.dim, self.size(extent), self.last)
         return self.emit(op, (), domain, "at")
@@ -413,24 +394,18 @@ class _Vectorize:
         extent: Range,
         domain: Domain,
     ) -> tuple[Op, tuple[Ref, ...]]:
-        """pick at a point per element: a take, with zeros where it falls outside."""
+        """Make a pick at a point that varies along the axis a take, with zeros outside."""
         (x,), (has,) = args, flags
-        rank = self.g.type(x).rank - has
-        if (
-            not has
-            and op.at_ == extent.sym
-            and extent.lo == 0
-            and self.g.type(x).shape[op.axis] == self.size(extent)
-        ):
-            order = [
-                k for k in range(rank) if k != op.axis
-            ]  # every element in turn: the axis itself
+        shape = self.g.type(x).shape
+        rank = len(shape) - has
+        each = op.at_ == extent.sym and extent.lo == 0 and shape[op.axis] == self.size(extent)
+        if each and not has:  # every element in turn: the axis itself
+            order = [k for k in range(rank) if k != op.axis]
             return Transpose(order=(*order, op.axis) if self.last else (op.axis, *order)), (x,)
         axes = LETTERS[:rank]
-        full = (axes + "Z" if self.last else "Z" + axes) if has else axes
-        rest = axes.replace(axes[op.axis], "")
-        out = rest + "Z" if self.last else "Z" + rest
-        size = self.g.type(x).shape[full.index(axes[op.axis])]
+        full = self.with_new(axes) if has else axes
+        out = self.with_new(axes.replace(axes[op.axis], ""))
+        size = shape[full.index(axes[op.axis])]
         at = self.symbol(op.at_, extent, domain, "i32")
         safe = self.symbol(maximum(minimum(op.at_, size - 1), 0), extent, domain, "i32")
         take = Take(labels=f"{full},Z->{out}", axis=axes[op.axis])
@@ -440,43 +415,39 @@ class _Vectorize:
         where = el.Where(labels=f"Z,{out},->{out}" if out != "Z" else "Z,Z,->Z")
         return where, (inside, taken, zero)
 
-    def choose(
+    def select(
         self, node: Node, op: Merge, args: tuple[Ref, ...], flags: tuple[bool, ...], domain: Domain
     ) -> tuple[Op, tuple[Ref, ...]]:
-        """A merge whose conditions vary along the new axis: a select."""
-        assert isinstance(node.type, Type)
-        axes = LETTERS[: node.type.rank]
-        out = axes + "Z" if self.last else "Z" + axes
+        """Make a merge whose conditions vary along the axis a chain of selects."""
+        axes = LETTERS[: node.tensor.rank]
+        out = self.with_new(axes)
         labels = [out if f else axes for f in flags]
         value, have = args[-1], labels[-1]
         for k in range(len(args) - 2, 0, -1):
-            cond = self._condition(op, k, node, domain)
-            select = el.Where(labels=f"{cond[1]},{labels[k]},{have}->{out}")
-            value, have = self.emit(select, (cond[0], args[k], value), domain, "chosen"), out
-        cond = self._condition(op, 0, node, domain)
-        return el.Where(labels=f"{cond[1]},{labels[0]},{have}->{out}"), (cond[0], args[0], value)
+            on, letter = self._condition(op.when[k], node, domain)
+            where = el.Where(labels=f"{letter},{labels[k]},{have}->{out}")
+            value, have = self.emit(where, (on, args[k], value), domain, "chosen"), out
+        on, letter = self._condition(op.when[0], node, domain)
+        return el.Where(labels=f"{letter},{labels[0]},{have}->{out}"), (on, args[0], value)
 
-    def _condition(self, op: Merge, index: int, node: Node, domain: Domain) -> tuple[Ref, str]:
-        if self.dim in symbols(op.when[index]):
-            return self.symbol(op.when[index], node.domain[self.dim], domain, "bool"), "Z"
-        return self.emit(Value(expr=op.when[index], dtype="bool"), (), domain, "cond"), ""
+    def _condition(self, when: Expr, node: Node, domain: Domain) -> tuple[Ref, str]:
+        if self.dim in symbols(when):
+            return self.symbol(when, node.domain[self.dim], domain, "bool"), "Z"
+        return self.emit(Value(expr=when, dtype="bool"), (), domain, "cond"), ""
 
 
 def vectorize(
     graph: Graph, dim: str, members: set[str], sizes: Mapping[str, int], last: bool = False
 ) -> Graph:
-    """`graph` with `dim` as an axis of every equation in `members` (a subset of `candidates`)."""
+    """Return `graph` with `dim` as an axis of each of `members`, a subset of `candidates`."""
     g = Rewriting({}, graph.outputs, graph.dims, sizes)
     v = _Vectorize(g, graph, dim, members, last, cycles(graph))
     for n in graph.nodes.values():  # types first: reads are typed by their sources
-        new = (
-            n
-            if n.name not in members
-            else replace(n, domain=n.domain.without(dim), type=v.new_type(n))
-        )
-        g.nodes[n.name] = new
+        if n.name in members:
+            n = replace(n, domain=n.domain.without(dim), type=v.new_type(n))
+        g.nodes[n.name] = n
         g.readers.setdefault(n.name, {})
     for n in graph.nodes.values():
         g.loc = n.loc
         g.nodes[n.name] = v.rebuild(n)
-    return Graph(g.nodes, graph.outputs, graph.dims).live()
+    return g.graph.live()

@@ -1,8 +1,8 @@
-"""Reads once a dim is an axis: in its place, as a range, or by elements' numbers.
+"""The forms that a read takes once a dim is an axis: a part of the axis, or elements by number.
 
 x[i]  x[i-1]  x[lo:hi]      a part of the axis
-x[max(i-1,0)]               a part of it, and its first element once more
-x[2*i]  x[I-1-i]            elements of it that are taken
+x[max(i-1,0)]               a part of it, with its first element repeated
+x[2*i]  x[I-1-i]            elements taken by number
 """
 
 from __future__ import annotations
@@ -15,28 +15,25 @@ from recurra.ir.types import Range
 
 
 def reads_once(ref: Ref, dim: str) -> bool:
-    """Tell whether at most one index is an expression of the dim.
+    """Tell whether at most one index mentions the dim, and as a point.
 
-    A range that grows with it may be read whole, where anything will do past its end.
+    Not counted are loose ranges that end with it: they may be read whole.
     """
-    hits = [e for e in ref.index if dim in index_symbols(e) and not _ends_at(e, dim)]
+    hits = [e for e in ref.index if dim in index_symbols(e) and not _has_loose_end(e, dim)]
     return not hits or (len(hits) == 1 and not isinstance(hits[0], Slice))
 
 
-def _ends_at(index: Index, dim: str) -> bool:
-    """Tell whether a range ends where `dim` says, loosely."""
-    return (
-        isinstance(index, Slice)
-        and index.loose
-        and index.pad is not None
-        and dim not in symbols(index.lo)
-    )
+def _has_loose_end(index: Index, dim: str) -> bool:
+    """Tell whether an index is a padded loose range of which only the end may mention a dim."""
+    if not isinstance(index, Slice) or not index.loose or index.pad is None:
+        return False
+    return dim not in symbols(index.lo)
 
 
 def reads_along(graph: Graph, node: Node, dim: str, ref: Ref, member: bool) -> bool:
     """Tell whether `node`, with the axis, can read an operand, which has it if it is a `member`.
 
-    It is read along the axis, or as a range that is gathered.
+    It is read along the axis, or gathered.
     """
     source = graph[ref.name]
     for e, r in zip(ref.index, source.domain, strict=True):
@@ -56,15 +53,15 @@ def reads_along(graph: Graph, node: Node, dim: str, ref: Ref, member: bool) -> b
 
 
 def _has_elements(graph: Graph, expr: Expr | int, mine: Range, extent: Range) -> bool:
-    """Tell whether a range has the elements that an index asks for along another."""
+    """Tell whether a range has the elements that an index reads along another."""
     c = shift(expr, mine.dim)
-    if c is None:  # they are taken by their numbers, of all there are
+    if c is None:  # they are taken by number, from a range of one length
         return not extent.mentions() & graph.declared.keys()
     return not _is_beyond(lin([(c, 1), (mine.lo, 1)]), lin([(c, 1), (mine.hi, 1)]), extent)
 
 
 def is_read_along(graph: Graph, ref: Ref, source: Node, dim: str) -> bool:
-    """Tell whether a reader can say what it reads of a source that has the dim as an axis."""
+    """Tell whether a read of a source is possible once the source has the dim as an axis."""
     e = ref.index[source.domain.dims.index(dim)]
     if not isinstance(e, Slice):
         return True
@@ -75,20 +72,17 @@ def is_read_along(graph: Graph, ref: Ref, source: Node, dim: str) -> bool:
 
 
 def loose_range(slice_: Slice, extent: Range) -> Slice | None:
-    """All that a loose range may read, whatever its end; None where that is not there."""
+    """Return all that a loose range may read, whatever its end; None if it leaves its source."""
     if not slice_.loose or slice_.pad is None or slice_.step != 1:
         return None
     hi = lin([(slice_.lo, 1), (slice_.pad, 1)])
     room = lin([(extent.hi, 1), (hi, -1)])
-    return (
-        Slice(slice_.lo, hi)
-        if slice_.lo == extent.lo and isinstance(room, int) and room >= 0
-        else None
-    )
+    inside = slice_.lo == extent.lo and isinstance(room, int) and room >= 0
+    return Slice(slice_.lo, hi) if inside else None
 
 
 def shift(index: Index, dim: str) -> Expr | int | None:
-    """c of dim + c, c free of dim; None where the index is no such sum."""
+    """Return c of dim + c, c free of dim; None if the index is no such sum."""
     if isinstance(index, Slice):
         return None
     c = lin([(index, 1), (Sym(dim), -1)])
@@ -98,10 +92,10 @@ def shift(index: Index, dim: str) -> Expr | int | None:
 def held_at_ends(
     expr: Expr | int, mine: Range, source: Range, sizes: Mapping[str, int]
 ) -> tuple[bool, Expr | int, Expr | int, bool] | None:
-    """max(min(dim + c, last), first) along `mine` as a part of an axis: its start and its size.
+    """Return max(min(dim + c, last), first) along `mine` as a part of an axis: its start and size.
 
-    Also whether its first element comes once more ahead of it, and its last once more behind it.
-    None where the index is another, or leaves `first` to `last` by more than one point.
+    The first and last values tell whether its first and its last element are repeated. None if the
+    index has another form, or repeats an element more than once.
     """
     ends, inner = dict[str, Expr | int](), expr
     while isinstance(inner, Ext):
@@ -113,11 +107,11 @@ def held_at_ends(
     c = shift(inner, mine.dim)
     if c is None:
         return None
-    first = ends.get("max", source.lo)
-    last = ends.get("min", lin([(source.hi, 1), (1, -1)]))
+    final = lin([(source.hi, 1), (1, -1)])
+    first, last = ends.get("max", source.lo), ends.get("min", final)
     before = lin([(first, 1), (c, -1), (mine.lo, -1)])
     after = lin([(c, 1), (mine.hi, 1), (last, -1), (1, -1)])
-    places = (source.lo, first, last, lin([(source.hi, 1), (1, -1)]))
+    places = (source.lo, first, last, final)
     if set().union(*map(symbols, (before, after, *places))) - sizes.keys():
         return None
     at = [evaluate(x, sizes) for x in places]
@@ -132,6 +126,6 @@ def held_at_ends(
 
 
 def _is_beyond(lo: Expr | int, hi: Expr | int, extent: Range) -> bool:
-    """Tell whether lo:hi surely leaves the range, as only an empty one may."""
+    """Tell whether lo:hi is known to leave the range, as only an empty one may."""
     room = (lin([(lo, 1), (extent.lo, -1)]), lin([(extent.hi, 1), (hi, -1)]))
     return any(isinstance(x, int) and x < 0 for x in room)

@@ -1,11 +1,12 @@
-"""narrow_choices: what several choices take is computed where one of them takes it.
+"""guard_shared_operands: compute a value that several conditionals read only where one takes it.
 
     y[t<T] = merge(e, c, when=(t == 0, t >= 1))    n[t<T] = or(t == 0, d);  g[t<T] = cond(n, e, 0)
     c[t<T] = cond(d, e, y[t-1])                 →  y[t<T] = merge(g, c, when=(t == 0, t >= 1))
                                                    c[t<T] = cond(d, g, y[t-1])
 
-One choice decides what it alone takes (analysis/data_conditions.py). What several take is taken by
-one more, under all of their conditions, where that leaves out more than it costs.
+A conditional guards the operands that it alone reads (analysis/data_conditions.py). An operand that
+several read gets a conditional of its own, under all of their conditions, if the work that this
+leaves out costs more.
 """
 
 from __future__ import annotations
@@ -32,49 +33,49 @@ from recurra.transforms.rewriter.optimization_fuel import fuel
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether there are choices by data."""
+    """Tell whether there are conditionals on data."""
     return any(isinstance(n.op, Cond) for n in graph.nodes.values())
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Compute what several choices take where one of them takes it."""
-    for node, taken in [*_shared(graph)]:
-        new = _narrowed(graph, node, taken)
+    """Compute a value that several conditionals read only where one of them takes it."""
+    for node, taken in [*_shared_operands(graph)]:
+        new = _guarded(graph, node, taken)
         if node.name in worth_asking(new, cx.sizes) and fuel().burn("choices → one", node.name):
             cx.remark(f"{node.name}: where one of {len(taken)} choices takes it")
             graph = new
     return graph
 
 
-def _shared(graph: Graph) -> Iterator[tuple[Node, frozenset[Taken]]]:
-    """Give the equations that only choices read, several of them, and where these take them."""
+def _shared_operands(graph: Graph) -> Iterator[tuple[Node, frozenset[Taken]]]:
+    """Yield the equations that several conditionals and nothing else read, and their conditions."""
     found, known = decided(graph), dict[str, frozenset[Taken]]()
     for name, readers in graph.readers.items():
         node = graph[name]
-        choices = all(isinstance(r.op, (Merge, Cond)) for r, _ in readers)
-        if not choices or len(readers) < 2 or not node.op.pure or not isinstance(node.type, Type):
+        conditional = all(isinstance(r.op, (Merge, Cond)) for r, _ in readers)
+        if not conditional or len(readers) < 2 or not node.op.pure:
             continue
-        taken = takers(graph, name, found, known)
-        if is_decided(graph, name, taken):
-            yield node, taken
+        if isinstance(node.type, Type):
+            taken = takers(graph, name, found, known)
+            if is_decided(graph, name, taken):
+                yield node, taken
 
 
-def _narrowed(graph: Graph, node: Node, taken: frozenset[Taken]) -> Graph:
-    """The graph in which all choices read one choice between an equation and zero."""
-    assert isinstance(node.type, Type)
+def _guarded(graph: Graph, node: Node, taken: frozenset[Taken]) -> Graph:
+    """The graph in which all conditionals read one conditional between a value and zero."""
     nodes: dict[str, Node] = dict(graph.nodes)
     needed = decision(node, taken, nodes)
-    name, zero = (graph.fresh(f"{node.name}_{what}", nodes) for what in ("taken", "none"))
-    none = Const(value=0, dtype=node.type.dtype, shape=node.type.shape)
-    nodes[zero] = Node(zero, none, (), node.domain.of(none.mentions()), node.type, node.loc)
+    name, zero = (graph.fresh(f"{node.name}_{suffix}", nodes) for suffix in ("taken", "none"))
+    op = Const(value=0, dtype=node.tensor.dtype, shape=node.tensor.shape)
+    nodes[zero] = Node(zero, op, (), node.domain.of(op.mentions()), node.type, node.loc)
     reads = (needed, Ref(node.name, node.domain.identity), Ref(zero, nodes[zero].domain.identity))
-    axes = LETTERS[: node.type.rank]
-    op = Cond(labels=f",{axes},{axes}->{axes}" if axes else "")
+    axes = LETTERS[: node.tensor.rank]
     for reader, _ in graph.readers[node.name]:
         args = (replace(a, name=name) if a.name == node.name else a for a in reader.args)
         nodes[reader.name] = replace(nodes[reader.name], args=tuple(args))
-    nodes[name] = Node(name, op, reads, node.domain, node.type, node.loc)
+    choice = Cond(labels=f",{axes},{axes}->{axes}" if axes else "")
+    nodes[name] = Node(name, choice, reads, node.domain, node.type, node.loc)
     return replace(graph, nodes=nodes)
 
 
-NARROW_CHOICES = Pass("narrow_choices", run, applies)
+GUARD_SHARED_OPERANDS = Pass("guard_shared_operands", run, applies)

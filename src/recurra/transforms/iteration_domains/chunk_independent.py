@@ -1,11 +1,11 @@
-"""Points that order nothing, and read ranges of each other's past, some of them at a time.
+"""Run points that impose no order, but read ranges of each other's past, in chunks.
 
     y[tp<24] = f(q, k[0:tp+1])   →   part[tpz<3,tpe<8,tpj<tpz+1] = f(q, k[tpj,0:min(8,..):room])
                                      y[tpz<3,tpe<8] = fold(part[tpz,tpe,0:tpz+1])
 
-Ranges are split into tiles as long as a chunk, as `strip` does: a chunk sees whole chunks, of which
-the last is masked. Those that begin later than at 0 begin where a chunk does, and those of every
-n-th point see all of them (`widen`).
+Ranges are split into tiles as long as a chunk, as `strip_mine` does: a chunk reads whole chunks, of
+which the last is masked. A range that begins later than at 0 is made to begin where a chunk does,
+and one of every n-th point to have all of them (`align_ranges`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,10 @@ from typing import Any
 
 from recurra.cost.thresholds import CHUNK_COST_POINTS, MAX_CHUNK_POINTS
 from recurra.ir.dims import Role
-from recurra.ir.expr import (
-    Sym,
-    compare,
-    div,
-    substitute,
-    symbols,
-)
+from recurra.ir.expr import Sym, compare, div, substitute, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Op, fresh_label
-from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Add
 from recurra.ops.reduction import Sum
@@ -41,10 +35,10 @@ from recurra.transforms.strip_mine.strip_mine import normalized_last, strips, ti
 from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile
 
 
-def sizes_of(points: int, step: int, rows: int, batch: int) -> tuple[int, int]:
-    """(points in chunks, points of a chunk): chunks of about `rows` rows, of a batch each.
+def whole_chunks(points: int, step: int, rows: int, batch: int) -> tuple[int, int]:
+    """Return (points in chunks, points of a chunk), about `rows` rows of a batch in a chunk.
 
-    Chunks are of one size and end at a multiple of `step`, so a few points may be left over; of
+    Chunks are of one size and end at a multiple of `step`, so a few points may be left over. Of
     sizes that leave as many, multiples of 16 fill vectors.
     """
     most = max(1, min(MAX_CHUNK_POINTS, rows // batch, points))
@@ -53,32 +47,32 @@ def sizes_of(points: int, step: int, rows: int, batch: int) -> tuple[int, int]:
     return covered, size
 
 
-def size_of(points: int, most: int) -> int:
-    """Points of a chunk, of which the last may have some that nobody asks for: a power of two.
+def padded_chunks(points: int, most: int) -> int:
+    """Return the points of a chunk, a power of two; the last chunk may have unused points.
 
-    So tiles have whole chunks. A chunk costs as much as some points, whatever its size.
+    Ranges then have tiles of whole chunks. A chunk of any size costs as much as some points.
     """
     found = [1 << k for k in range(min(MAX_CHUNK_POINTS, most).bit_length())]
     return min(found, key=lambda c: (-(-points // c) * (c + CHUNK_COST_POINTS), -c), default=1)
 
 
 def chunked(graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int]) -> Graph | None:
-    """The graph with `dim` in chunks; None where something cannot be said so.
+    """Return the graph with `dim` in chunks; None if something cannot be split so.
 
-    Points from `cut` on are what nothing asks for.
+    Nothing reads points from `cut` on.
     """
-    free, two = frozenset({dim}), in_two(graph, dim, size, cut, sizes)
-    if two is None:
+    free, halves = frozenset({dim}), in_two(graph, dim, size, cut, sizes)
+    if halves is None:
         return None
-    graph, sums = two
+    graph, sums = halves
     graph = normalized_last(unjoined(graph, dim, sizes), sizes, size, free)
     while True:
         along = GrowingAxes(graph, sizes, size, free)
-        wider = {g: _wider(g, dim, size) for g in along.ranges.values()}
-        moved = [g for g, part in wider.items() if part != g.part]
+        aligned = {g: _aligned(g, dim, size) for g in along.ranges.values()}
+        moved = [g for g, part in aligned.items() if part != g.part]
         if not moved:
             break
-        g, part = moved[0], wider[moved[0]]
+        g, part = moved[0], aligned[moved[0]]
         earlier, members = compare("<=", part.lo, g.lo), along.members(g)
         if not members or not all(isl.always(earlier, graph[n].domain) for n in members):
             return None
@@ -87,12 +81,12 @@ def chunked(graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int
         graph = tiled(graph, s, sizes)
     members = frozenset(n.name for n in graph.nodes.values() if dim in n.domain)
     t = Tile(dim, size, members, split_dim(graph, dim, size, sizes, Role.CHUNKS))
-    made = _Chunks(graph, t, {s.name: s for s in sums})
-    return made.graph_in_chunks() if made.possible() else None
+    chunks = _Chunks(graph, t, {s.name: s for s in sums})
+    return chunks.graph_in_chunks() if chunks.is_possible() else None
 
 
-def _wider(growing: Growing, dim: str, size: int) -> Slice:
-    """The range that a chunk reads of one: of every n-th point it is all of them.
+def _aligned(growing: Growing, dim: str, size: int) -> Slice:
+    """The range that a chunk reads of a growing one: all points, also of every n-th.
 
     It begins with the tile that has the range's beginning at the first point of the chunk.
     """
@@ -106,28 +100,31 @@ def _wider(growing: Growing, dim: str, size: int) -> Slice:
 
 @dataclass(frozen=True)
 class _Chunks:
+    """The split of a dim into chunks; running `sums` over all points become sums over chunks."""
+
     graph: Graph
     t: Tile
-    sums: Mapping[str, Running]  # over all points so far: they are of chunks
+    sums: Mapping[str, Running]
 
     @property
     def of_chunks(self) -> set[str]:
         """The equations that have no points within a chunk."""
         return self.sums.keys() | {x for s in self.sums.values() for x in (s.begin, s.before)}
 
-    def possible(self) -> bool:
+    def is_possible(self) -> bool:
+        """Tell whether all equations and reads can be split."""
         return all(
             n.op.pure and not isinstance(n.type, Tuple) and n.name not in self.graph.outputs
             for n in map(self.graph.__getitem__, self.t.members)
         ) and all(
-            self.sayable(n, a, e, r)
+            self.can_split(n, a, e, r)
             for n in self.graph.nodes.values()
             for a in n.args
             for e, r in zip(a.index, self.graph[a.name].domain, strict=True)
         )
 
-    def sayable(self, node: Node, ref: Ref, index: Index, extent: Range) -> bool:
-        """Can an index be said in chunks: a point, or a range of one chunk?"""
+    def can_split(self, node: Node, ref: Ref, index: Index, extent: Range) -> bool:
+        """Tell whether an index is one point of a chunk, or a range of one chunk."""
         mine = self.t.dim in node.domain
         if extent.dim == self.t.dim and ref.name in self.of_chunks:
             return not mine or ref.name not in self.sums or node.name in self.of_chunks
@@ -141,52 +138,45 @@ class _Chunks:
         )
 
     def graph_in_chunks(self) -> Graph:
+        """The graph with the split done."""
         nodes: dict[str, Node] = {}
         for n in self.graph.nodes.values():
             args = tuple(self.read(a, n.name in self.t.members) for a in n.args)
             nodes[n.name] = replace(n, args=args)
         for s in self.sums.values():
             nodes.pop(s.before)
-            nodes |= self.sum_of_chunk(s)
+            nodes |= self.sum_of_chunks(s)
         t = replace(self.t, members=self.t.members - self.of_chunks)
-        made = tile(replace(self.graph, nodes=nodes), t)
-        return replace(made, dims=tuple(d for d in made.dims if d.name != t.dim))
+        split = tile(replace(self.graph, nodes=nodes), t)
+        return replace(split, dims=tuple(d for d in split.dims if d.name != t.dim))
 
     def read(self, ref: Ref, inside: bool) -> Ref:
-        """A read, of sums over all points so far for the chunk of a point, or for the last one."""
+        """A read; of a running sum it is of the reader's chunk, or of the last one."""
         if ref.name not in self.of_chunks:
             return ref
-        (k,) = (k for k, r in enumerate(self.graph[ref.name].domain) if r.dim == self.t.dim)
-        last: Any = self.graph[ref.name].domain.ranges[k].hi - 1  # pyright: ignore[reportOperatorIssue]
-        which = Sym(self.t.outer) if inside else div(last, self.t.size)
-        return Ref(ref.name, (*ref.index[:k], which, *ref.index[k + 1 :]))
+        domain = self.graph[ref.name].domain
+        last: Any = domain[self.t.dim].hi - 1  # pyright: ignore[reportOperatorIssue]
+        chunk = Sym(self.t.outer) if inside else div(last, self.t.size)
+        return ref.with_index(domain.dims.index(self.t.dim), chunk)
 
-    def sum_of_chunk(self, running: Running) -> Mapping[str, Node]:
-        """s[z] = s[z-1] + the sum over a chunk, all at once."""
+    def sum_of_chunks(self, running: Running) -> Mapping[str, Node]:
+        """s[z] = s[z-1] + the sum over all points of chunk z."""
         n, z = self.graph[running.name], Sym(self.t.outer)
-        assert isinstance(n.type, Type)
         domain = Domain(tuple(self.t.split(r)[0] for r in n.domain))
-        back = domain.point(self.t.outer, z - 1)
-        when = (compare("==", z, 0), compare(">", z, 0))
-        out = LETTERS[: n.type.rank]
+        out = LETTERS[: n.tensor.rank]
         terms = factors(Rewriting.of(self.graph, {}), out, running.point)
         N = fresh_label(out)
         op: Op = product([(N + labels, a) for labels, a in terms], out)
         op = op if len(terms) > 1 else Sum(axes=(0,))
-        reads = tuple(self.all_of(a) for _, a in terms)
+        reads = tuple(self.all_of_chunk(a) for _, a in terms)
         part = Node(f"{running.name}_of_chunk", op, reads, domain, n.type, n.loc)
-        begin = Node(
-            running.begin,
-            Merge(when=when),
-            (running.zero, Ref(running.name, back)),
-            domain,
-            n.type,
-            n.loc,
-        )
+        merge = Merge(when=(compare("==", z, 0), compare(">", z, 0)))
+        back = Ref(running.name, domain.point(self.t.outer, z - 1))
+        begin = Node(running.begin, merge, (running.zero, back), domain, n.type, n.loc)
         args = (Ref(part.name, domain.identity), Ref(begin.name, domain.identity))
         total = Node(running.name, Add(), args, domain, n.type, n.loc)
         return {x.name: x for x in (part, begin, total)}
 
-    def all_of(self, ref: Ref) -> Ref:
+    def all_of_chunk(self, ref: Ref) -> Ref:
         """Widen a read at one point to all points of its chunk."""
         return Ref(ref.name, tuple(self.t.one if e == Sym(self.t.dim) else e for e in ref.index))

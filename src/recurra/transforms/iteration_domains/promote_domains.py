@@ -1,11 +1,11 @@
-"""Values that one point of a loop asks for before the next loop are computed in the loop.
+"""Move values that one point of a loop reads into the loop, if that joins it with the next loop.
 
     a[i] = tanh(x[i,0])                              a[i,t<1] = tanh(x[i,t])
     h[i,t] = merge(a, y, when=(t == 0, t >= 1))  →   h[i,t] = merge(a, y, when=(t == 0, t >= 1))
 
-An equation that lacks a dim has one in which it runs once, at the point that it reads (Feautrier,
-1992, gives every statement a place in the common loops). One that stands between a loop over x and
-one over h keeps them apart, and x at every point is stored for that.
+An equation that lacks a dim gets one in which it runs once, at the point that it reads (Feautrier,
+1992, gives every statement a place in the common loops). Between a loop over x and one over h, it
+keeps them apart, and every point of x is stored for that.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ Point = Expr | int
 
 @dataclass(frozen=True)
 class Promotion:
-    """Equations that get a dim, with one point of it; a branch of `reader` takes what they make."""
+    """Equations, `members`, that get one point, `at`, of `dim`; a branch of `reader` reads them.
+
+    `sources` have the dim, and are read at the point.
+    """
 
     dim: str
     at: Point
     members: frozenset[str]
-    sources: frozenset[str]  # that have the dim, and are read at the point
+    sources: frozenset[str]
     reader: str
 
     def __str__(self) -> str:
         return f"{', '.join(sorted(self.members))}: in the loop over {self.dim}, at {self.at}"
 
     def ref(self, ref: Ref, graph: Graph, inside: bool) -> Ref:
-        """A read as it is then; `inside`, of a reader that is at the point."""
-        place: Point = Sym(self.dim) if inside else self.at
+        """The new form of a read; `inside` if its reader runs at the point."""
+        at: Point = Sym(self.dim) if inside else self.at
+        domain = graph[ref.name].domain
         if ref.name in self.members:
-            dims = [d for d in graph.declared if d == self.dim or d in graph[ref.name].domain]
-            k = dims.index(self.dim)
-            return Ref(ref.name, (*ref.index[:k], place, *ref.index[k:]))
+            k = [d for d in graph.declared if d == self.dim or d in domain].index(self.dim)
+            return Ref(ref.name, (*ref.index[:k], at, *ref.index[k:]))
         if inside and ref.name in self.sources:
-            k = graph[ref.name].domain.dims.index(self.dim)
-            return Ref(ref.name, (*ref.index[:k], place, *ref.index[k + 1 :]))
+            return ref.with_index(domain.dims.index(self.dim), at)
         return ref
 
     def applied(self, graph: Graph) -> Graph:
@@ -61,19 +63,20 @@ class Promotion:
                 else a
                 for k, a in enumerate(n.args)
             )
-            n = replace(n, args=args)
-            nodes[n.name] = replace(n, domain=self.domain(n, graph)) if member else n
+            nodes[n.name] = replace(n, args=args, domain=self.domain(n, graph))
         return replace(graph, nodes=nodes)
 
     def domain(self, node: Node, graph: Graph) -> Domain:
-        """The domain of a member with the dim, in the order of declaration."""
+        """The new domain of an equation; dims are in the order of declaration."""
+        if node.name not in self.members:
+            return node.domain
         ranges = {r.dim: r for r in node.domain}
         ranges[self.dim] = Range(self.dim, lin([(self.at, 1), (1, 1)]), self.at)
         return Domain(tuple(ranges[d] for d in graph.declared if d in ranges))
 
 
 def promotions(graph: Graph, free: frozenset[str]) -> Iterator[Promotion]:
-    """Find what branches take at one point of a dim that is none of the axes."""
+    """Find what branches read at one point of a dim that does not become an axis."""
     seen: set[str] = set()
     for n in graph.nodes.values():
         for k, a in enumerate(n.args if isinstance(n.op, Merge) else ()):
@@ -88,7 +91,7 @@ def promotions(graph: Graph, free: frozenset[str]) -> Iterator[Promotion]:
 
 
 def _promotion(graph: Graph, reader: str, dim: str, at: Point, first: str) -> Promotion | None:
-    """Find what an operand needs of one point of a dim that it lacks, if it is read there alone."""
+    """Find the operands of `first` that lack a dim and depend on the point `at` of it."""
     lacking, sources, todo = {first}, set[str](), [first] if dim not in graph[first].domain else []
     depend: list[str] = []  # on the point
     while todo:
@@ -108,35 +111,36 @@ def _promotion(graph: Graph, reader: str, dim: str, at: Point, first: str) -> Pr
             if r.name in lacking - members and graph.is_identity(r.args[k]):
                 members.add(r.name)
                 depend.append(r.name)
-    made = Promotion(dim, at, frozenset(members), frozenset(sources), reader)
-    return made if first in members and all(_may(graph, made, name) for name in members) else None
+    found = Promotion(dim, at, frozenset(members), frozenset(sources), reader)
+    legal = first in members and all(_is_legal(graph, found, name) for name in members)
+    return found if legal else None
 
 
-def _may(graph: Graph, made: Promotion, name: str) -> bool:
-    """May an equation run in the loop, and its readers find it there?"""
-    n = graph[name]
+def _is_legal(graph: Graph, promotion: Promotion, name: str) -> bool:
+    """Tell whether an equation may run in the loop, and its readers find it there."""
+    n, dim = graph[name], promotion.dim
     if not n.op.pure or isinstance(n.op, (Call, Item, Input)) or name in graph.outputs:
         return False
     if list(n.domain.dims) != [d for d in graph.declared if d in n.domain]:
         return False
     for a in n.args:
         r = graph[a.name].domain
-        e = a.index[r.dims.index(made.dim)] if made.dim in r else made.at
-        if isinstance(e, Slice) or e != made.at:
+        e = a.index[r.dims.index(dim)] if dim in r else promotion.at
+        if isinstance(e, Slice) or e != promotion.at:
             return False
     return all(
-        made.dim not in r.domain or pinned(merge_condition(r, k), made.dim) == made.at
+        dim not in r.domain or pinned(merge_condition(r, k), dim) == promotion.at
         for r, k in graph.readers[name]
     )
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether a branch takes at one point what has no such dim."""
+    """Tell whether a branch reads, at one point of a dim, an equation that lacks the dim."""
     return any(True for _ in promotions(graph, frozenset(free_dims(graph, cx).all)))
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Move equations that are needed at one point into the loop, if two loops become one then."""
+    """Move equations that one point reads into the loop, if two loops become one then."""
     free = frozenset(free_dims(graph, cx).all)
     for found in promotions(graph, free):
         new = found.applied(graph)

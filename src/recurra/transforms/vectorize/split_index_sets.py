@@ -1,12 +1,12 @@
-"""A definition by branches, cut where they change along a dim that becomes an axis.
+"""Index-set splitting: cut a merge where its branches change along a dim that becomes an axis.
 
     u[t<T,i<I] = merge(u0[i], c, v[t,i], when=(t == 0, (t >= 1) & (i == 0), (t >= 1) & (i >= 1)))
  →  u[t<T,i<I] = merge(u0[i], u_rest[t,i], when=(t == 0, t >= 1))
     u_rest[1<=t<T,i<I] = merge(u_part[t,i], v[t,i], when=(i < 1, i >= 1))
     u_part[1<=t<T,i<1] = c
 
-Index-set splitting (Griebl, Feautrier and Lengauer, 2000): with i as an axis `u_rest` is a
-concatenation, and nothing is chosen point by point.
+With i as an axis `u_rest` is a concatenation, and nothing is chosen point by point (Griebl,
+Feautrier and Lengauer, 2000).
 """
 
 from __future__ import annotations
@@ -23,20 +23,13 @@ from recurra.ops.control import Merge
 from recurra.polyhedral.boxes import Box, decided, simplified, split_boxes
 
 
-@dataclass(frozen=True)
-class BranchCut:
-    """A merge as several equations; one of them puts the pieces one after another."""
-
-    nodes: tuple[Node, ...]
-    joined: str
-
-
-def cut_branches(
+def split_index_sets(
     graph: Graph, dim: str, names: Collection[str], sizes: Mapping[str, int]
 ) -> tuple[Graph, Mapping[str, str]]:
-    """Return the graph with some merges cut along a dim, and what joins the pieces of each.
+    """Return the graph with some merges cut along a dim, and the equation that joins each one's
+    pieces.
 
-    Merges whose branches are no intervals of the dim, or too many, stay as they are.
+    Merges whose branches are not intervals of the dim, or too many, stay as they are.
     """
     nodes: dict[str, Node] = {}
     joined: dict[str, str] = {}
@@ -44,14 +37,14 @@ def cut_branches(
         found = _Cutter(graph, dim, sizes, n, set(nodes)).cut() if n.name in names else None
         if found is None:
             nodes[n.name] = n
-            continue
-        nodes |= {m.name: m for m in found.nodes}
-        joined[n.name] = found.joined
+        else:
+            pieces, joined[n.name] = found
+            nodes |= {m.name: m for m in pieces}
     return replace(graph, nodes=nodes), joined
 
 
 def is_concatenation(graph: Graph, node: Node, dim: str) -> bool:
-    """Is each branch of a merge the next interval of a dim, read in its place?"""
+    """Tell whether the branches of a merge are consecutive intervals of a dim, read in place."""
     if not isinstance(node.op, Merge) or dim not in node.op.mentions():
         return False
     at = node.domain[dim].lo
@@ -73,10 +66,11 @@ class _Cutter:
     node: Node
     taken: set[str]
 
-    def cut(self) -> BranchCut | None:
-        """Cut the branches that ask for the dim into pieces; None if their ends are not known.
+    def cut(self) -> tuple[list[Node], str] | None:
+        """Cut the branches that depend on the dim; None if their ends are not known.
 
-        Branches that do not ask for it stay in front, and the pieces share the rest of the domain.
+        Returns the equations in place of the merge, and the name of that which joins the pieces.
+        Branches that do not depend on the dim stay in front; the pieces share the rest.
         """
         n, op = self.node, self.node.op
         assert isinstance(op, Merge)
@@ -88,21 +82,21 @@ class _Cutter:
         pieces = list(self.pieces([k for k in range(len(op.when)) if k not in outer], domain))
         if not pieces:
             return None
-        made: list[Node] = []
-        last = pieces[0]  # if it is the only one: no branch begins or ends inside
+        new: list[Node] = []
+        last = pieces[0]  # if it is the only one, no branch begins or ends inside
         if len(pieces) > 1:
-            parts = [self.graph[p.args[0].name] if self.is_there(p) else p for p in pieces]
-            made = [p for p in parts if p.name not in self.graph.nodes]
-            last = self.new("rest", *_reads(parts, domain), domain)
+            parts = [self.graph[p.args[0].name] if self.is_copy(p) else p for p in pieces]
+            new = [p for p in parts if p.name not in self.graph.nodes]
+            last = self.merge("rest", *_reads(parts, domain), domain)
         if not outer:
-            return BranchCut((*made, replace(last, name=n.name)), n.name)
+            return [*new, replace(last, name=n.name)], n.name
         mine, others = _reads([last], n.domain)
         args, when = (*(n.args[k] for k in outer), *mine), (*(op.when[k] for k in outer), *others)
         whole = replace(n, op=Merge(when=when), args=args, locs=())
-        return BranchCut((*made, last, whole), last.name)
+        return [*new, last, whole], last.name
 
     def pieces(self, branches: list[int], domain: Domain) -> Iterator[Node]:
-        """An equation for each interval of the dim in which no branch begins or ends."""
+        """Yield an equation for each interval of the dim in which no branch begins or ends."""
         ends: dict[int, Expr | int] = {}
         for k in branches:
             for box in split_boxes(domain, self.when(k), self.sizes):
@@ -123,19 +117,21 @@ class _Cutter:
         found = {k: decided(domain, c, self.sizes) for k, c in found.items()}
         found = {k: c for k, c in found.items() if c != FALSE}
         args = tuple(self.node.args[k] for k in found)
-        return self.new("part", args, tuple(found.values()), domain)
+        return self.merge("part", args, tuple(found.values()), domain)
 
     def when(self, branch: int) -> Expr:
         assert isinstance(self.node.op, Merge)
         return self.node.op.when[branch]
 
-    def is_there(self, piece: Node) -> bool:
-        """Is a piece what an equation of the graph is already?"""
+    def is_copy(self, piece: Node) -> bool:
+        """Tell whether a piece equals an equation that it reads."""
         a = piece.args[0]
         whole = self.graph.is_identity(a) and self.graph[a.name].domain == piece.domain
         return whole and len(piece.args) == 1
 
-    def new(self, stem: str, args: tuple[Ref, ...], when: tuple[Expr, ...], domain: Domain) -> Node:
+    def merge(
+        self, stem: str, args: tuple[Ref, ...], when: tuple[Expr, ...], domain: Domain
+    ) -> Node:
         """A merge of some branches over a part of the domain."""
         name = self.graph.fresh(f"{self.node.name}_{stem}", self.taken)
         self.taken.add(name)
@@ -143,7 +139,7 @@ class _Cutter:
 
 
 def _reads(parts: Sequence[Node], whole: Domain) -> tuple[tuple[Ref, ...], tuple[Expr, ...]]:
-    """Reads of equations over parts of a domain, and where they may be read."""
+    """Reads of equations over parts of a domain, and the conditions of these parts."""
     args = tuple(Ref(p.name, p.domain.identity) for p in parts)
     return args, tuple(_inside_condition(p.domain, whole) for p in parts)
 

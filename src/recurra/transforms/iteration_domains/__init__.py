@@ -1,0 +1,1 @@
+"""Change the points at which equations run: peel, split, shrink and unroll loops, copy points."""

@@ -1,1 +1,0 @@
-"""Move points out of a loop: peel them, unroll it by periods, shrink its range."""
