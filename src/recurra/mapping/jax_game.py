@@ -40,12 +40,12 @@ class Rules(NamedTuple):
     tensor: Array
     storage: Array
     life_end: Array
-    wanted: Array
+    live_out: Array
     demand: Array
     evict_by: Array
     gain: Array
     bit: Array
-    exists: Array
+    live_in: Array
     grouped: Array
     supply: Array
     compute: Array
@@ -118,7 +118,7 @@ def rules_of(problem: Problem) -> Rules:
 def reset(rules: Rules) -> GameArrays:
     """The first buffer, nothing placed, no group forced out."""
     n, t = rules.size.shape, rules.supply.shape
-    x, s = rules.exists.shape, rules.grouped.shape
+    x, s = rules.live_in.shape, rules.grouped.shape
     zero = jnp.zeros((), jnp.int64)
 
     def filled(shape: tuple[int, ...], value: int) -> Array:
@@ -137,7 +137,7 @@ def reset(rules: Rules) -> GameArrays:
         copied=jnp.zeros(n, bool),
         covered=jnp.zeros(n, bool),
         until=filled(x, -1),
-        slow=jnp.where(rules.exists == 1, -1, NEVER),
+        slow=jnp.where(rules.live_in == 1, -1, NEVER),
         place=filled(s, NOWHERE),
         decided=filled(s, _OPEN),
         open=zero,
@@ -200,7 +200,7 @@ def moves(rules: Rules, board: BoardState, forced: Array) -> Moves:
     covered = ~output & (until >= t)
     start = jnp.where(output | covered, t, until + 1)
     end = jnp.where(output, rules.life_end[i], t)
-    there = jnp.where(output, rules.wanted[i] == 0, until >= 0)
+    there = jnp.where(output, rules.live_out[i] == 0, until >= 0)
     held = jnp.where(output, fixed, board.place[s])
     at, free = _lowest(rules, board, i, order, start, end, held)
     at = jnp.where(covered, board.place[s], at)

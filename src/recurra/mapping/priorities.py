@@ -24,7 +24,7 @@ from tyro.conf import arg
 
 from recurra.errors import RecurraError
 from recurra.mapping.engine_choice import Engine, Which, engine
-from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.model_library import LIBRARY, instance
 from recurra.mapping.priority_keys import (
     FEATURES,
     UNITS,

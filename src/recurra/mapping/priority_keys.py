@@ -36,8 +36,8 @@ class Summary:
         self.duration = self.until[self.last + 1] - self.until[self.first]
         self.demand = self._folded(np.maximum, flat.demand, 0)
         self.output = self._folded(np.maximum, flat.output, 0)
-        self.wanted = self._folded(np.maximum, flat.wanted, 0)
-        self.exists = self._folded(np.maximum, flat.exists[flat.tensor], 0)
+        self.live_out = self._folded(np.maximum, flat.live_out, 0)
+        self.live_in = self._folded(np.maximum, flat.live_in[flat.tensor], 0)
         gap = self.until[flat.next_use] - self.until[np.minimum(flat.at + 1, flat.next_use)]
         self.gap = np.zeros(count)
         np.maximum.at(self.gap, flat.storage, gap)
@@ -96,7 +96,7 @@ def shared_weights(flat: FlatProblem, weights: Floats) -> Floats:
     return (np.eye(len(UNITS))[:, :, None] * told).reshape(len(UNITS), -1)
 
 
-def weighty(flat: FlatProblem, part: float) -> Ints:
+def most_valuable(flat: FlatProblem, part: float) -> Ints:
     """The fewest storages that gain together this part of what all do, in their order."""
     _, gained = _traits(flat)
     most = np.argsort(-gained, kind="stable")
@@ -132,9 +132,9 @@ def _traits(flat: FlatProblem) -> tuple[Floats, Floats]:
         log(s.uses, 1.0),
         log(s.gap / span, 1e-6),
         s.output,
-        s.wanted,
+        s.live_out,
         flat.grouped,
-        s.exists,
+        s.live_in,
         log(s.demand / span, 1e-9),
         s.first / len(flat.supply),
         size**2 / 10,

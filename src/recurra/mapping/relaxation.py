@@ -82,7 +82,7 @@ class Relaxation:
         self.add({c: 1, x: -1}, 0)
         if f.size[index] > f.problem.fast_size:
             self.upper[x] = 0
-        if f.wanted[index] if f.output[index] else before is None:
+        if f.live_out[index] if f.output[index] else before is None:
             self.add({x: 1, c: -1}, 0)
         elif before is not None:
             self.add({x: 1, c: -1, self.inside(before): -1}, 0)
@@ -93,7 +93,7 @@ class Relaxation:
         if f.output[index]:
             return t + 1, int(f.evict_by[index]) + 1
         first = self.tensors[int(f.tensor[index])][0]
-        return (0 if f.exists[f.tensor[index]] else int(f.at[first]) + 1), t
+        return (0 if f.live_in[f.tensor[index]] else int(f.at[first]) + 1), t
 
     def wide_windows(self) -> None:
         """Copies that must lie within a window do not take longer than it has."""
@@ -211,7 +211,7 @@ class Relaxation:
         if not f.output[made]:
             return
         departing = self.departs(made, self.steps) if len(uses) == 1 else {}
-        end = -1 if f.wanted[made] else int(f.life_end[made])
+        end = -1 if f.live_out[made] else int(f.life_end[made])
         for s in range(last + 1, max(end, *departing, last) + 1):
             leaves: Row = {departing[s]: 1.0} if s in departing else {}
             stays: Row = {self.inside(made): 1.0, made: -1.0} if s <= end else {}

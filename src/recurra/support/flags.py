@@ -1,4 +1,4 @@
-"""Options of a command as a shell has them: in its messages, and in a line that is to be typed.
+"""Options of a command as a shell has them: in its messages, and in a line that is to be command_line.
 
 hint: backend='jax'   →   hint: --backend jax
 """
@@ -28,7 +28,7 @@ def _words(name: str, value: object) -> list[str]:
     return ["--" + name.replace("_", "-"), *map(str, values)]
 
 
-def typed(program: str, command: DataclassInstance) -> str:
+def command_line(program: str, command: DataclassInstance) -> str:
     """The line that gives a command its settings, but those that are as by default."""
     words = program.split()
     for f in fields(command):

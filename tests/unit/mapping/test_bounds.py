@@ -16,7 +16,7 @@ from random_mappings import random_problem
 from recurra.mapping import copy_windows, engine_choice, relaxation
 from recurra.mapping.bounds import bound
 from recurra.mapping.copy_windows import Bandwidth, CopyWindow, crossings
-from recurra.mapping.library import instance
+from recurra.mapping.model_library import instance
 from recurra.mapping.relaxation import Relaxation
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of

@@ -19,13 +19,26 @@ from random_mappings import random_problem
 from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
-from recurra.mapping.learn.acting import Lanes, decided, reference, replay_segment, wishes_of
+from recurra.mapping.learn.acting import (
+    Lanes,
+    play_preferences,
+    preferences_of,
+    reference,
+    replay_segment,
+)
 from recurra.mapping.learn.actors import ActorPool, ActorRequest
 from recurra.mapping.learn.command import MapTrainCommand
 from recurra.mapping.learn.demonstrations import demonstrations
 from recurra.mapping.learn.learner import GameLearner
 from recurra.mapping.learn.network import convolved, initial, number, predict, represent, two_hot
-from recurra.mapping.learn.network_inputs import AHEAD, SAME, GameView, legal, surroundings, view
+from recurra.mapping.learn.network_inputs import (
+    AHEAD,
+    SAME,
+    GameView,
+    legal,
+    program_features,
+    view,
+)
 from recurra.mapping.learn.planning import Forest, PlannedActions, mctx_module, planner
 from recurra.mapping.learn.replay import Replay, pieces_of, returns, rows_of
 from recurra.mapping.learn.search_by_learning import play_and_learn
@@ -94,7 +107,7 @@ def test_checkpoints_whose_moments_are_apart_are_refused(tmp_path: Path) -> None
 def test_buffers_in_view_are_those_that_come() -> None:
     for k in range(20):
         f = flat(random_problem(Random(k), 20))
-        n, near = len(f.size), surroundings(f)
+        n, near = len(f.size), program_features(f)
         for i in range(n):
             same = [j for j in range(i + 1, n) if f.tensor[j] == f.tensor[i]][:SAME]
             wanted = [*(j if j < n else n for j in range(i, i + 1 + AHEAD)), *same]
@@ -133,10 +146,10 @@ def test_demonstrations_are_cut_into_pieces() -> None:
         problem = playable(k)
         f = flat(problem)
         expected = reference(f, PYTHON)
-        wishes = np.random.default_rng(k).integers(0, 4, len(f.size))
-        played = decided(f, PYTHON, wishes)
+        preferences = np.random.default_rng(k).integers(0, 4, len(f.size))
+        played = play_preferences(f, PYTHON, preferences)
         game = Game(f)
-        assert game.play(wishes) == played.reward
+        assert game.play(preferences) == played.reward
         pieces = replay_segment(f, PYTHON, expected, [played], 3, 16)
         count = -(-played.moves // 3) * 3
         assert pieces.action.ravel().tolist() == np.resize(played.actions, count).tolist()
@@ -148,7 +161,7 @@ def test_demonstrations_are_cut_into_pieces() -> None:
         to_come = played.reward - game.reward - int(expected[-1] - expected[start])
         assert worth == pytest.approx(to_come, abs=1e-4 * problem.total)
         assert np.allclose(returns(pieces, 1.0), pieces.value, atol=1e-4)
-        assert decided(f, PYTHON, wishes_of(played.solution)).reward >= 0
+        assert play_preferences(f, PYTHON, preferences_of(played.solution)).reward >= 0
 
 
 def test_what_is_drawn_is_what_was_played() -> None:
@@ -266,7 +279,7 @@ def test_planning_with_the_game_finds_what_is_best(search: Any) -> None:
         game.advance()
     most = best_from(games[0], problem)
     forest = Forest(f, s.cells, np.zeros(len(f.size) + 1, np.int64), games)
-    near = surroundings(f)
+    near = program_features(f)
     weights = initial(s, near, 0)
     plan = planner(s)
     moves = 0
@@ -301,7 +314,7 @@ def best_from(game: Game, problem: Problem, budget: int = 3000) -> int:
 def test_planners_keep_to_the_rules(planning: Any) -> None:
     s = replace(TINY, planning=planning)
     f = flat(playable(4))
-    lanes, near = Lanes(f, PYTHON, reference(f, PYTHON), s.lanes, s.cells), surroundings(f)
+    lanes, near = Lanes(f, PYTHON, reference(f, PYTHON), s.lanes, s.cells), program_features(f)
     weights, plan = initial(s, near, 0), planner(s)
     for k in range(12):
         heat = np.linspace(0, 1, s.lanes, dtype=np.float32)[:, None]
@@ -320,7 +333,7 @@ def test_learning_goes_on_from_a_checkpoint_to_the_last_bit(tmp_path: Path) -> N
         s = replace(TINY, planning=planning)
         path = tmp_path / f"{planning}.npz"
         ours = GameLearner(f, PYTHON, s, 7)
-        ours.show([decided(f, PYTHON, np.ones(len(f.size), int))])
+        ours.show([play_preferences(f, PYTHON, np.ones(len(f.size), int))])
         told = [ours.round()]
         ours.save(path)
         theirs = GameLearner(f, PYTHON, s, 7)
@@ -359,7 +372,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_is_shown_is_learned() -> None:
     f = flat(playable(4))
-    played = decided(f, PYTHON, np.random.default_rng(1).integers(0, 3, len(f.size)))
+    played = play_preferences(f, PYTHON, np.random.default_rng(1).integers(0, 3, len(f.size)))
     learner = GameLearner(f, PYTHON, TINY, 0)
     learner.show([played])
     piece = pieces_of(learner.replay.shown.rows)
@@ -379,7 +392,7 @@ def test_what_is_shown_is_learned() -> None:
 def test_fresh_targets_leave_demonstrations_as_they_were() -> None:
     f = flat(playable(4))
     learner = GameLearner(f, PYTHON, TINY, 0)
-    learner.show([decided(f, PYTHON, np.ones(len(f.size), int))])
+    learner.show([play_preferences(f, PYTHON, np.ones(len(f.size), int))])
     rows = learner.replay.shown.rows
     value, action = rows["value"].copy(), rows["action"]
     for _ in range(40):
@@ -397,7 +410,7 @@ def test_an_actor_that_dies_is_replaced_and_the_best_is_kept() -> None:
     s = replace(TINY, pool="processes", actors=1, planning="none")
     said: list[str] = []
     pool = ActorPool(problem, None, s, 0, said.append)
-    weights = initial(s, surroundings(flat(problem)), 0)
+    weights = initial(s, program_features(flat(problem)), 0)
     try:
         first = pool.answer(ActorRequest(weights, 1.0))
         assert first.pieces.action.shape == (s.lanes, s.segment)

@@ -15,12 +15,12 @@ import pytest
 
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Game
-from recurra.mapping.learn.acting import decided
-from recurra.mapping.learn.actors import ActorRequest, Here
+from recurra.mapping.learn.acting import play_preferences
+from recurra.mapping.learn.actors import ActorRequest, LocalActor
 from recurra.mapping.learn.learner import GameLearner
 from recurra.mapping.learn.network import initial
-from recurra.mapping.learn.network_inputs import surroundings
-from recurra.mapping.library import instance
+from recurra.mapping.learn.network_inputs import program_features
+from recurra.mapping.model_library import instance
 from recurra.mapping.solvers import LEARNERS, solver_of
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
@@ -47,7 +47,7 @@ def test_agents_that_have_no_time_to_learn_say_so(name: str, capsys: Any) -> Non
 def test_a_round_ends_with_its_time_and_goes_on_to_the_last_bit(tmp_path: Path) -> None:
     f, path = flat(playable(4)), tmp_path / "checkpoint.npz"
     s = replace(TINY, warmup=3, updates=4)
-    shown = [decided(f, PYTHON, np.ones(len(f.size), int))]
+    shown = [play_preferences(f, PYTHON, np.ones(len(f.size), int))]
     done, part = 0, GameLearner(f, PYTHON, s, 7)
     for calls in count(1):  # every check of the time is once the last one
         checks = iter(range(calls % 9))
@@ -77,8 +77,8 @@ def test_a_round_ends_with_its_time_and_goes_on_to_the_last_bit(tmp_path: Path) 
 
 def test_what_is_played_in_part_is_not_kept() -> None:
     f = flat(playable(4))
-    actor = Here(f, PYTHON, replace(TINY, planning="none"), 0)
-    weights = initial(TINY, surroundings(f), 0)
+    actor = LocalActor(f, PYTHON, replace(TINY, planning="none"), 0)
+    weights = initial(TINY, program_features(f), 0)
     before = copy.deepcopy(actor.state())
     actor.answer(ActorRequest(weights, 1.0))
     assert str(actor.state()) != str(before)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from recurra.mapping.library import LIBRARY
+from recurra.mapping.model_library import LIBRARY
 from recurra.mapping.models import control, mobile, recurrent, sequence, tensors, vision
 from recurra.mapping.models.vision import convolved
 

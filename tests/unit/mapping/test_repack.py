@@ -14,7 +14,7 @@ from mapping.test_native import needs_compiler
 from mapping.test_pack import tight
 from random_mappings import random_problem
 from recurra.mapping import engine_choice
-from recurra.mapping.library import instance
+from recurra.mapping.model_library import instance
 from recurra.mapping.native import NativeArranger
 from recurra.mapping.order_free_placer import Arranger
 from recurra.mapping.solvers import solver_of, xla_like

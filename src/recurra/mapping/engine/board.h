@@ -1,5 +1,5 @@
-// What is placed where and when, what is left for copies, how fast each instruction is.
-// The fast twin of board.py: same rules, same integers, same answers.
+// Placements, the supply that is left for copies, and the latency of each instruction.
+// The native twin of game_state.py: same rules, same integers, same answers.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,10 +15,10 @@ constexpr i64 kShift = 3;  // 2^3 steps per block of the index of what is placed
 constexpr i64 kNowhere = -1;
 constexpr i64 kNever = i64{1} << 30;
 
-// The arrays of flat.py, in their order there.
+// The arrays of struct_of_arrays.py, in their order there.
 struct Flat {
-  Ints size, output, at, tensor, storage, life_end, wanted, demand, evict_by, next_use, gain, bit,
-      exists, grouped, member_at, members, supply, compute, traffic, times, table_at, tables, counts;
+  Ints size, output, at, tensor, storage, life_end, live_out, demand, evict_by, next_use, gain, bit,
+      live_in, grouped, member_at, members, supply, compute, traffic, times, table_at, tables, counts;
   i64 buffers() const { return counts[0]; }
   i64 steps() const { return counts[1]; }
   i64 tensors() const { return counts[2]; }

@@ -23,13 +23,13 @@ void write(const std::vector<Move>& moves, i64* out) {
 extern "C" {
 
 // A change of anything below is a change of this number, which native.py expects.
-i64 recurra_mapping_version() { return 4; }
+i64 recurra_mapping_version() { return 5; }
 
 void* flat_new(const i64* const* arrays, const i64* lengths) {
   Flat* f = new Flat;
   Ints* fields[] = {&f->size,    &f->output,    &f->at,      &f->tensor,   &f->storage,
-                    &f->life_end, &f->wanted,   &f->demand,  &f->evict_by, &f->next_use,
-                    &f->gain,    &f->bit,       &f->exists,  &f->grouped,  &f->member_at,
+                    &f->life_end, &f->live_out,   &f->demand,  &f->evict_by, &f->next_use,
+                    &f->gain,    &f->bit,       &f->live_in,  &f->grouped,  &f->member_at,
                     &f->members, &f->supply,    &f->compute, &f->traffic,  &f->times,
                     &f->table_at, &f->tables,   &f->counts};
   for (size_t k = 0; k < sizeof(fields) / sizeof(*fields); ++k)
@@ -49,8 +49,8 @@ void game_rewind(void* g, i64 index) {
   while (game.index > index) game.undo();
 }
 i64 game_backup(void* g) { return static_cast<Game*>(g)->backup(); }
-i64 game_play(void* g, const uint8_t* wishes) { return static_cast<Game*>(g)->play(wishes); }
-i64 game_play_on(void* g, const uint8_t* wishes) { return static_cast<Game*>(g)->play_on(wishes); }
+i64 game_play(void* g, const uint8_t* actions) { return static_cast<Game*>(g)->play(actions); }
+i64 game_play_on(void* g, const uint8_t* actions) { return static_cast<Game*>(g)->play_on(actions); }
 i64 game_play_random(void* g, const i64* draws, i64 count, i64 limit) {
   return static_cast<Game*>(g)->play_random(draws, count, limit);
 }
@@ -81,9 +81,6 @@ void arranger_delete(void* a) { delete static_cast<Arranger*>(a); }
 void arranger_clear(void* a) { static_cast<Arranger*>(a)->board.clear(); }
 i64 arranger_reward(void* a) { return static_cast<Arranger*>(a)->board.reward; }
 i64 arranger_best(void* a) { return static_cast<Arranger*>(a)->best; }
-i64 arranger_arrange(void* a, const i64* order, i64 count) {
-  return static_cast<Arranger*>(a)->arrange(order, count);
-}
 i64 arranger_arrange_repacking(void* a, const i64* order, i64 count, i64 most) {
   return static_cast<Arranger*>(a)->arrange_repacking(order, count, most);
 }

@@ -28,7 +28,7 @@ class Game {
     forced_.assign(f.storages(), 0);
     covered_.assign(f.tensors(), -1);
     slow_.resize(f.tensors());
-    for (i64 x = 0; x < f.tensors(); ++x) slow_[x] = f.exists[x] ? -1 : kNever;
+    for (i64 x = 0; x < f.tensors(); ++x) slow_[x] = f.live_in[x] ? -1 : kNever;
     offset_.assign(f.storages(), kNowhere);
     decided_.assign(f.storages(), kOpen);
     log_.clear();
@@ -44,7 +44,7 @@ class Game {
     if (state == kSlow) return false;
     const i64 fixed = f.grouped[s] ? offset_[s] : kNowhere;
     if (f.output[i]) {
-      if (a == kNoCopy) return !f.wanted[i] && room(m, i, t, f.life_end[i], fixed, false);
+      if (a == kNoCopy) return !f.live_out[i] && room(m, i, t, f.life_end[i], fixed, false);
       const i64 end = board.copy_end(i);
       return end >= 0 && room(m, i, t, end, fixed, true);
     }

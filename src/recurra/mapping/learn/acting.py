@@ -27,7 +27,7 @@ PATIENCE = 4  # a game of more moves than so many times the buffers is begun ane
 
 
 @dataclass(frozen=True)
-class Played:
+class FinishedGame:
     """A game that is over."""
 
     reward: int  # picoseconds
@@ -81,7 +81,7 @@ class Lanes:
 
     def play(
         self, decide: Decide, count: int, random: np.random.Generator | None = None
-    ) -> tuple[ReplaySegment, list[Played]]:
+    ) -> tuple[ReplaySegment, list[FinishedGame]]:
         """Play so many decisions of each game; return them, and the games that ended.
 
         `random` decides where games begin.
@@ -96,10 +96,10 @@ class Lanes:
         decide: Decide,
         count: int,
         random: np.random.Generator | None = None,
-    ) -> tuple[ReplaySegment | None, list[Played]]:
+    ) -> tuple[ReplaySegment | None, list[FinishedGame]]:
         """The same, but None in place of decisions if it is not running before each of them."""
         rows: list[tuple[GameView, PlannedActions, tuple[float, ...], tuple[float, ...]]] = []
-        ended: list[Played] = []
+        ended: list[FinishedGame] = []
         for _ in range(count):
             if not running():
                 return None, ended
@@ -122,17 +122,17 @@ class Lanes:
         ), ended
 
     def _step(
-        self, lane: int, action: int, ended: list[Played], random: np.random.Generator | None
+        self, lane: int, action: int, ended: list[FinishedGame], random: np.random.Generator | None
     ) -> tuple[float, float]:
         """Reward and discount; a game that is over is told, and begun anew."""
         g, done = self.games[lane], self.actions[lane]
         done.append(action)
-        reward = stepped(g, action, self.expected)
+        reward = play_action(g, action, self.expected)
         endless = len(done) > PATIENCE * len(self.flat.size)
         if not (g.done or endless):
             return reward, 1.0
         if g.done:
-            ended.append(Played(g.reward, len(done), tuple(done), g.solution()))
+            ended.append(FinishedGame(g.reward, len(done), tuple(done), g.solution()))
             self.best = max(self.best, (g.reward, tuple(done)), key=lambda x: x[0])
         self._begin(lane, self._opening(lane, random))
         return reward, 0.0
@@ -150,7 +150,7 @@ class Lanes:
         g.reset()
         g.advance()
         for action in decisions:
-            stepped(g, action, self.expected)
+            play_action(g, action, self.expected)
         self.actions[lane] = list(decisions)
 
     def state(self) -> dict[str, object]:
@@ -165,7 +165,7 @@ class Lanes:
         self.seen = self._view()
 
 
-def stepped(game: Game | NativeGame, action: int, expected: Ints) -> float:
+def play_action(game: Game | NativeGame, action: int, expected: Ints) -> float:
     """Plays an action and what it leaves no choice about; the reward, of all there is to gain."""
     before, index = game.reward, game.index
     game.step(Action(action))
@@ -174,28 +174,28 @@ def stepped(game: Game | NativeGame, action: int, expected: Ints) -> float:
     return float(gained) / max(1, game.flat.problem.total)
 
 
-def wishes_of(answer: Solution) -> Ints:
+def preferences_of(answer: Solution) -> Ints:
     """[N] preferences that play toward a mapping: copied, kept or dropped as there."""
     kinds = [2 if p is None else 0 if p.copied else 1 for p in answer.placements]
     return np.array(kinds, np.int64)
 
 
-def decided(flat: FlatProblem, engine: Engine, wishes: Ints) -> Played:
+def play_preferences(flat: FlatProblem, engine: Engine, preferences: Ints) -> FinishedGame:
     """The game that preferences play."""
     game, actions = engine.game(flat), list[int]()
     while game.advance():
-        order = PREFERENCES[int(wishes[game.index])]
+        order = PREFERENCES[int(preferences[game.index])]
         action = next(a for a in order if game.move(a) is not None)
         actions.append(int(action))
         game.step(action)
-    return Played(game.reward, len(actions), tuple(actions), game.solution())
+    return FinishedGame(game.reward, len(actions), tuple(actions), game.solution())
 
 
 def replay_segment(
     flat: FlatProblem,
     engine: Engine,
     expected: Ints,
-    games: Sequence[Played],
+    games: Sequence[FinishedGame],
     segment: int,
     cells: int,
 ) -> ReplaySegment:

@@ -18,8 +18,8 @@ import numpy as np
 from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.engine_choice import Engine
-from recurra.mapping.learn.acting import Lanes, Played, reference
-from recurra.mapping.learn.network_inputs import AnyArray, GameView, surroundings
+from recurra.mapping.learn.acting import FinishedGame, Lanes, reference
+from recurra.mapping.learn.network_inputs import AnyArray, GameView, program_features
 from recurra.mapping.learn.planning import Forest, PlannedActions, planner
 from recurra.mapping.learn.replay import ReplaySegment
 from recurra.mapping.learn.settings import AgentSettings
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
     """
 
     pieces: ReplaySegment | None
-    ended: list[Played]
+    ended: list[FinishedGame]
     seconds: float
 
 
@@ -67,7 +67,7 @@ class GameActor:
         self.settings, self.random = settings, np.random.default_rng(seed)
         self.lanes = Lanes(flat, engine, expected, settings.lanes, settings.cells, settings.again)
         self.warmth = np.linspace(settings.coolest, 1.0, settings.lanes, dtype=np.float32)[:, None]
-        self.near = surroundings(flat)
+        self.near = program_features(flat)
         self.forest = Forest(flat, settings.cells, expected, self.lanes.games)
         self.plan = planner(settings)
 
@@ -103,7 +103,7 @@ class Actors(Protocol):
     def close(self) -> None: ...
 
 
-class Here:
+class LocalActor:
     """One actor, in this process."""
 
     def __init__(

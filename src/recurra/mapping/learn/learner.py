@@ -18,8 +18,8 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from recurra.mapping.engine_choice import Engine
-from recurra.mapping.learn.acting import Played, reference, replay_segment
-from recurra.mapping.learn.actors import ActorPool, ActorRequest, Actors, Here
+from recurra.mapping.learn.acting import FinishedGame, reference, replay_segment
+from recurra.mapping.learn.actors import ActorPool, ActorRequest, Actors, LocalActor
 from recurra.mapping.learn.network import (
     Weights,
     dynamics,
@@ -32,9 +32,9 @@ from recurra.mapping.learn.network import (
 from recurra.mapping.learn.network_inputs import (
     AnyArray,
     GameView,
-    Surroundings,
+    ProgramFeatures,
     legal,
-    surroundings,
+    program_features,
 )
 from recurra.mapping.learn.planning import NEVER, PlannedActions, planner
 from recurra.mapping.learn.replay import Batch, Replay, ReplaySegment, pieces_of
@@ -52,7 +52,7 @@ KEEN = 3.0  # without planning: how much an action that did better than expected
 
 FIRST_ANSWER = 1.5 * COMPILING  # CPU seconds in which a search is compiled, and played with
 
-Train = Callable[[Weights, AdamState, Surroundings, Batch], tuple[Weights, AdamState]]
+Train = Callable[[Weights, AdamState, ProgramFeatures, Batch], tuple[Weights, AdamState]]
 
 
 def _unlimited() -> float:
@@ -74,23 +74,23 @@ class GameLearner:
         self.flat, self.engine, self.settings, self.seed = flat, engine, settings, seed
         self.left = left
         self.random = np.random.default_rng((seed, 1))
-        self.near = surroundings(flat)
+        self.near = program_features(flat)
         self.weights: Weights = initial(settings, self.near, seed)
         self.adam = AdamState.zero(_as_one(self.weights))
         self.replay = Replay(settings.replay, settings.segment)
         self.rounds = self.updates = 0
         self.owed = 0  # updates that there was no time for
         self.best = 0  # picoseconds, of the games that were shown
-        self.elsewhere = 0.0  # CPU seconds of actors in other processes
+        self.worker_seconds = 0.0  # CPU seconds of actors in other processes
         self.actors: Actors = (
-            Here(flat, engine, settings, seed)
+            LocalActor(flat, engine, settings, seed)
             if settings.pool == "turns"
             else ActorPool(flat.problem, engine.library, settings, seed)
         )
         self.plan = planner(settings) if settings.planning == "learned" else None  # of old states
         self.train = trainer(settings)
 
-    def show(self, games: Sequence[Played]) -> None:
+    def show(self, games: Sequence[FinishedGame]) -> None:
         """Demonstrations, the best last; games without a decision teach nothing.
 
         As many are kept as `settings.shown` games like the longest of these are long.
@@ -112,14 +112,14 @@ class GameLearner:
         done = min(1.0, self.updates / max(1, s.temperature_decay))
         return s.temperature + (s.final_temperature - s.temperature) * done
 
-    def round(self) -> list[Played]:
+    def round(self) -> list[FinishedGame]:
         """The games that ended meanwhile; raises `ActorsLost` where no actor answers any more.
 
         A round is not counted if the time was over before its answer.
         """
         self._update_owed(spare=0.0 if self.rounds else FIRST_ANSWER)
         answer = self.actors.answer(ActorRequest(self.weights, self.heat, self.left()))
-        self.elsewhere += answer.seconds
+        self.worker_seconds += answer.seconds
         if answer.pieces is not None:
             self.replay.add(answer.pieces)
             self.reanalyse()
@@ -225,7 +225,7 @@ class GameLearner:
 
 @cache
 def trainer(settings: AgentSettings) -> Train:
-    """(weights, Adam, surroundings, batch) → weights, Adam; compiled once per settings."""
+    """(weights, Adam, program_features, batch) → weights, Adam; compiled once per settings."""
     return jax.jit(partial(_trained, settings))
 
 
@@ -233,7 +233,7 @@ def _trained(
     settings: AgentSettings,
     weights: Weights,
     adam: AdamState,
-    near: Surroundings,
+    near: ProgramFeatures,
     batch: Batch,
 ) -> tuple[Weights, AdamState]:
     slope = clipped(
@@ -249,7 +249,7 @@ def _as_one(weights: Weights) -> dict[str, Array]:
 
 
 def loss(
-    settings: AgentSettings, weights: Weights, near: Surroundings, batch: Batch
+    settings: AgentSettings, weights: Weights, near: ProgramFeatures, batch: Batch
 ) -> Array | float:
     """Cross entropies of policies, values and rewards, along the learned dynamics."""
     h = represent(settings, weights, near, batch.seen)

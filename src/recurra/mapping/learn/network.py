@@ -15,7 +15,13 @@ import numpy as np
 from jax import Array, lax
 
 from recurra.mapping.game import Action
-from recurra.mapping.learn.network_inputs import NUMBERS, RELATIVE, AnyArray, GameView, Surroundings
+from recurra.mapping.learn.network_inputs import (
+    NUMBERS,
+    RELATIVE,
+    AnyArray,
+    GameView,
+    ProgramFeatures,
+)
 from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.observation import GRID
 
@@ -31,7 +37,7 @@ class Prediction(NamedTuple):
     value: Array
 
 
-def initial(settings: AgentSettings, near: Surroundings, seed: int) -> dict[str, Array]:
+def initial(settings: AgentSettings, near: ProgramFeatures, seed: int) -> dict[str, Array]:
     """Random weights; the heads' last layers are zero: at first all actions are alike."""
     random, w = np.random.default_rng(seed), dict[str, Array]()
 
@@ -68,7 +74,7 @@ def initial(settings: AgentSettings, near: Surroundings, seed: int) -> dict[str,
 
 
 def represent(
-    settings: AgentSettings, weights: Weights, near: Surroundings, view: GameView
+    settings: AgentSettings, weights: Weights, near: ProgramFeatures, view: GameView
 ) -> Array:
     """[B, hidden] of what is seen (figure 4)."""
     grid = _grid(settings, weights, bits(view.grid).reshape(-1, GRID, GRID, 1))
@@ -87,7 +93,7 @@ def bits(packed: AnyArray) -> Array:
     return found.reshape(*packed.shape[:-1], -1).astype(jnp.float32)
 
 
-def _relative(near: Surroundings, index: AnyArray) -> Array:
+def _relative(near: ProgramFeatures, index: AnyArray) -> Array:
     """[B, rows, RELATIVE]: how far the uses and the ends of lives are from the current use."""
     times = near.times[near.rows[index]]
     t = times[:, :1, :1]

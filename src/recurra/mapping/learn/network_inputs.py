@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recurra.mapping.game import Action, Game
 from recurra.mapping.native import NativeGame
-from recurra.mapping.observation import GRID, Sight, observe
+from recurra.mapping.observation import GRID, RawObservation, observe
 from recurra.mapping.struct_of_arrays import FlatProblem
 
 AHEAD, SAME = 5, 5  # of the buffers that come next, of those of the same tensor
@@ -21,8 +21,8 @@ RELATIVE = 3  # target time, both ends of the life
 AnyArray = np.ndarray | jax.Array
 
 
-class Surroundings(NamedTuple):
-    """The fixed surroundings in a program of N buffers; row N is behind the end."""
+class ProgramFeatures(NamedTuple):
+    """The fixed program_features in a program of N buffers; row N is behind the end."""
 
     table: AnyArray  # [N + 1, features] table 1, and where a buffer stands in its alias group
     rows: AnyArray  # [N + 1, 1 + AHEAD + SAME] a buffer, those next, those of its tensor
@@ -42,8 +42,8 @@ class GameView(NamedTuple):
         return GameView(*(x[which] for x in self))
 
 
-def surroundings(flat: FlatProblem) -> Surroundings:
-    """The surroundings of a program."""
+def program_features(flat: FlatProblem) -> ProgramFeatures:
+    """The program_features of a program."""
     problem, n = flat.problem, len(flat.size)
     steps, size = problem.steps, max(1, problem.fast_size)
     supply, total = max(1, int(flat.supply.sum())), max(1, problem.total)
@@ -67,7 +67,7 @@ def surroundings(flat: FlatProblem) -> Surroundings:
             (count[i] - place[i]) / 8,
         )
     table[:, [7, 8]] = np.clip(table[:, [7, 8]], -4, 4)
-    return Surroundings(np.clip(table, -4, 4), _rows(flat), times)
+    return ProgramFeatures(np.clip(table, -4, 4), _rows(flat), times)
 
 
 def _in_group(flat: FlatProblem) -> tuple[list[int], list[int]]:
@@ -93,7 +93,7 @@ def _rows(flat: FlatProblem) -> NDArray[np.int32]:
     return rows
 
 
-def sight(game: Game | NativeGame, cells: int) -> Sight:
+def observe_game(game: Game | NativeGame, cells: int) -> RawObservation:
     """Observe a game, by the engine that plays it."""
     return game.observe(cells) if isinstance(game, NativeGame) else observe(game, cells)
 
@@ -104,7 +104,7 @@ def view(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -
     n = len(flat.size)
     size, total = max(1, flat.problem.fast_size), max(1, flat.problem.total)
     most = max(1, int(flat.supply.max()))
-    seen = [sight(g, cells) for g in games]
+    seen = [observe_game(g, cells) for g in games]
     numbers = np.empty((len(games), NUMBERS), np.float32)
     for row, g, x, m in zip(numbers, games, seen, moves, strict=True):
         t = int(flat.at[min(g.index, n - 1)])

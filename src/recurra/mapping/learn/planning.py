@@ -26,7 +26,7 @@ from recurra.mapping.learn.network_inputs import (
     NUMBERS,
     AnyArray,
     GameView,
-    Surroundings,
+    ProgramFeatures,
     legal,
     view,
 )
@@ -50,13 +50,13 @@ class PlannedActions(NamedTuple):
 
 
 Planner = Callable[..., PlannedActions]
-"""(weights, surroundings, states, random key, temperature: one, or [B, 1], number of a forest)"""
+"""(weights, program_features, states, random key, temperature: one, or [B, 1], number of a forest)"""
 
 Node = tuple[Array, Array, Array]
 """Of each game, with true dynamics: the path from the root, its length, is it over"""
-Given = tuple[Weights, Surroundings, Array | int]
+Given = tuple[Weights, ProgramFeatures, Array | int]
 Step = Callable[[Given, Array, Array, Any], tuple[object, object]]
-Followed = tuple[np.ndarray, np.ndarray, GameView]
+PathResults = tuple[np.ndarray, np.ndarray, GameView]
 
 
 def mctx_module() -> ModuleType:
@@ -79,7 +79,7 @@ def planner(settings: AgentSettings) -> Planner:
 def _plan_by_policy(
     settings: AgentSettings,
     weights: Weights,
-    near: Surroundings,
+    near: ProgramFeatures,
     seen: GameView,
     key: Array,
     heat: Array,
@@ -93,7 +93,7 @@ def _plan_by_policy(
 
 
 def _searched(
-    mctx: ModuleType, settings: AgentSettings, step: Step, weights: Weights, near: Surroundings,
+    mctx: ModuleType, settings: AgentSettings, step: Step, weights: Weights, near: ProgramFeatures,
     seen: GameView, key: Array, heat: Array, forest: Array | int = 0,
 ) -> PlannedActions:  # fmt: skip
     h = represent(settings, weights, near, seen)
@@ -174,7 +174,7 @@ class Forest:
         self.number = next(_NUMBERS)
         _FORESTS[self.number] = self
 
-    def follow(self, paths: AnyArray, lengths: AnyArray) -> Followed:
+    def follow(self, paths: AnyArray, lengths: AnyArray) -> PathResults:
         """Walk from each root along its path: the last reward, if it ended, and the view."""
         paths, lengths = np.asarray(paths), np.asarray(lengths)
         assert len(paths) == len(self.games), "a path per game"
@@ -210,7 +210,7 @@ _NUMBERS = count()
 _FORESTS: WeakValueDictionary[int, Forest] = WeakValueDictionary()
 
 
-def _follow(forest: AnyArray | int, paths: AnyArray, lengths: AnyArray) -> Followed:
+def _follow(forest: AnyArray | int, paths: AnyArray, lengths: AnyArray) -> PathResults:
     return _FORESTS[int(forest)].follow(paths, lengths)
 
 

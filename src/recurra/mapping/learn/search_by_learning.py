@@ -82,7 +82,7 @@ def _learn(search: Search, learner: GameLearner, checkpoint: Path | None) -> Non
             search.offer(played.reward, lambda played=played: played.solution)
             if learner.rounds > before and played.reward > learner.best:
                 learner.show([played])
-        search.elsewhere = learner.elsewhere
+        search.worker_seconds = learner.worker_seconds
         if checkpoint is not None and learner.rounds % SAVE_EVERY == 0:
             learner.save(checkpoint)
     if checkpoint is not None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from recurra.mapping.models.training import Model, Shapes, Sizes, cross_entropy, momentum, shapes
-from recurra.mapping.models.vision import LAYOUT, ConvolutionLayer, convolved, normalized
+from recurra.mapping.models.training import Model, Tree, cross_entropy, momentum, shapes
+from recurra.mapping.models.vision import LAYOUT, convolved, normalized, scaled_layer
 
 # output channels, size of the depthwise kernel, stride, expansion, blocks (MnasNet, table 1 of B1)
 STAGES = (
@@ -22,33 +20,25 @@ STAGES = (
 )
 
 
-class MnasNet(TypedDict):
-    """The convolutions of each block, and the last layer."""
-
-    blocks: list[list[ConvolutionLayer]]
-    head: Array
-
-
 Step = tuple[int, int, int, int]  # kernel, input and output channels, stride; depthwise if negative
 
 
 def _steps() -> list[tuple[Step, ...]]:
-    """Convolutions of each block; a block of three may be skipped around."""
-    found: list[tuple[Step, ...]] = [((3, 3, 32, 2), (3, -32, 32, 1), (1, 32, 16, 1))]
+    """The convolutions of each block; a block of three may have a skip connection around it."""
+    blocks: list[tuple[Step, ...]] = [((3, 3, 32, 2), (3, -32, 32, 1), (1, 32, 16, 1))]
     channels = 16
     for out, kernel, stride, expansion, count in STAGES:
         for k in range(count):
             wide = channels * expansion
             middle = (kernel, -wide, wide, stride if k == 0 else 1)
-            found.append(((1, channels, wide, 1), middle, (1, wide, out, 1)))
+            blocks.append(((1, channels, wide, 1), middle, (1, wide, out, 1)))
             channels = out
-    return [*found, ((1, channels, 1280, 1),)]
+    return [*blocks, ((1, channels, 1280, 1),)]
 
 
-def _parameters() -> Shapes:
-    def layer(kernel: int, inputs: int, outputs: int, _: int) -> Sizes:
-        w = (kernel, kernel, 1 if inputs < 0 else inputs, outputs)
-        return {"w": w, "scale": w[-1:], "shift": w[-1:]}
+def _parameters() -> Tree:
+    def layer(kernel: int, inputs: int, outputs: int, _: int) -> Tree:
+        return scaled_layer(kernel, kernel, 1 if inputs < 0 else inputs, outputs)
 
     blocks = [[layer(*step) for step in block] for block in _steps()]
     return shapes({"blocks": blocks, "head": (1280, 1000)})
@@ -66,7 +56,7 @@ def depthwise(array: Array, kernel: Array, stride: int) -> Array:
     )
 
 
-def _logits(weights: MnasNet, array: Array, training: bool) -> Array:
+def _logits(weights: Tree, array: Array, training: bool) -> Array:
     for block, layers in zip(_steps(), weights["blocks"], strict=True):
         y = array
         for k, ((_, inputs, _, stride), layer) in enumerate(zip(block, layers, strict=True)):
@@ -81,7 +71,7 @@ def mnasnet_inference(batch: int = 32) -> Model:
     """Logits of 224 × 224 images."""
     images = shapes((batch, 224, 224, 3))
 
-    def logits(weights: MnasNet, array: Array) -> Array:
+    def logits(weights: Tree, array: Array) -> Array:
         return _logits(weights, array, False)
 
     return logits, (_parameters(), images), ()
@@ -92,7 +82,7 @@ def mnasnet_training(batch: int = 16) -> Model:
     weights = _parameters()
     data = (shapes((batch, 224, 224, 3)), shapes((batch,), jnp.int32))
 
-    def loss(weights: MnasNet, array: Array, labels: Array) -> Array:
+    def loss(weights: Tree, array: Array, labels: Array) -> Array:
         return cross_entropy(_logits(weights, array, True), labels)
 
     return momentum(loss), (weights, weights, *data), (0, 1)

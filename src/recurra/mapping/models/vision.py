@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from recurra.mapping.models.training import (
-    DenseLayer,
     Model,
-    Shapes,
-    Sizes,
+    Tree,
     cross_entropy,
+    dense_layers,
     momentum,
     shapes,
 )
@@ -23,47 +21,17 @@ LAYOUT = ("NHWC", "HWIO", "NHWC")
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))  # blocks and width of ResNet-50
 
 
-class AlexNet(TypedDict):
-    """Convolutions and dense layers."""
-
-    conv: list[DenseLayer]
-    dense: list[DenseLayer]
-
-
-class ConvolutionLayer(TypedDict):
-    """A kernel [h, w, C, D], and what its channels are scaled and shifted by [D]."""
-
-    w: Array
-    scale: Array
-    shift: Array
-
-
-class ResidualBlock(TypedDict):
-    """Three convolutions; the first block of a stage has a kernel around them."""
-
-    conv: list[ConvolutionLayer]
-    project: NotRequired[Array]
-
-
-class ResNet(TypedDict):
-    """The first kernel, the blocks, the last layer."""
-
-    stem: Array
-    blocks: list[ResidualBlock]
-    head: Array
-
-
 def convolved(
     array: Array, kernel: Array, stride: int = 1, padding: str | Sequence[tuple[int, int]] = "SAME"
 ) -> Array:
-    """[B, H, W, C] by [h, w, C, D]."""
+    """Convolve images [B, H, W, C] with a kernel [h, w, C, D]."""
     return lax.conv_general_dilated(
         array, kernel, (stride, stride), padding, dimension_numbers=LAYOUT
     )
 
 
 def pooled(array: Array) -> Array:
-    """The largest of 3 × 3, every second."""
+    """Max-pool windows of 3 × 3 with stride 2."""
     return lax.reduce_window(array, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "VALID")
 
 
@@ -72,14 +40,9 @@ def alexnet(batch: int = 32) -> Model:
     kernels = [(11, 11, 3, 64), (5, 5, 64, 192), (3, 3, 192, 384), (3, 3, 384, 256)]
     kernels += [(3, 3, 256, 256)]
     dense = [(6 * 6 * 256, 4096), (4096, 4096), (4096, 1000)]
-    parameters = shapes(
-        {
-            "conv": [{"w": k, "b": k[-1:]} for k in kernels],
-            "dense": [{"w": k, "b": k[-1:]} for k in dense],
-        }
-    )
+    parameters = shapes({"conv": dense_layers(*kernels), "dense": dense_layers(*dense)})
 
-    def loss(weights: AlexNet, array: Array, labels: Array) -> Array:
+    def loss(weights: Tree, array: Array, labels: Array) -> Array:
         for k, layer in enumerate(weights["conv"]):
             stride, padding = (4, [(2, 2), (2, 2)]) if k == 0 else (1, "SAME")
             array = jax.nn.relu(convolved(array, layer["w"], stride, padding) + layer["b"])
@@ -94,15 +57,19 @@ def alexnet(batch: int = 32) -> Model:
     return momentum(loss), (parameters, parameters, *data), (0, 1)
 
 
-def _resnet_parameters() -> Shapes:
-    blocks: list[Sizes] = []
+def scaled_layer(*kernel: int) -> Tree:
+    """Return the sizes of a kernel [h, w, C, D], and of the scale and shift of its channels [D]."""
+    return {"w": kernel, "scale": kernel[-1:], "shift": kernel[-1:]}
+
+
+def _resnet_parameters() -> Tree:
+    """Three convolutions a block; the first block of a stage has a projection around them."""
+    blocks: list[Tree] = []
     channels = 64
     for count, width in STAGES:
         for k in range(count):
             kernels = [(1, 1, channels, width), (3, 3, width, width), (1, 1, width, 4 * width)]
-            block: dict[str, Sizes] = {
-                "conv": [{"w": s, "scale": s[-1:], "shift": s[-1:]} for s in kernels]
-            }
+            block = {"conv": [scaled_layer(*kernel) for kernel in kernels]}
             if k == 0:
                 block["project"] = (1, 1, channels, 4 * width)
             blocks.append(block)
@@ -110,14 +77,14 @@ def _resnet_parameters() -> Shapes:
     return shapes({"stem": (7, 7, 3, 64), "blocks": blocks, "head": (2048, 1000)})
 
 
-def normalized(array: Array, layer: ConvolutionLayer, training: bool) -> Array:
+def normalized(array: Array, layer: Tree, training: bool) -> Array:
     if training:
         mean, variance = array.mean((0, 1, 2)), array.var((0, 1, 2))
         array = (array - mean) * lax.rsqrt(variance + 1e-5)
     return array * layer["scale"] + layer["shift"]
 
 
-def _resnet(weights: ResNet, array: Array, training: bool) -> Array:
+def _resnet(weights: Tree, array: Array, training: bool) -> Array:
     array = pooled(jax.nn.relu(convolved(array, weights["stem"], 2)))
     first = {0, 3, 7, 13}
     for k, block in enumerate(weights["blocks"]):
@@ -136,7 +103,7 @@ def resnet_inference(batch: int = 16) -> Model:
     """Logits of 224 × 224 images, normalization folded to scale and shift."""
     images = shapes((batch, 224, 224, 3))
 
-    def logits(weights: ResNet, array: Array) -> Array:
+    def logits(weights: Tree, array: Array) -> Array:
         return _resnet(weights, array, False)
 
     return logits, (_resnet_parameters(), images), ()
@@ -147,7 +114,7 @@ def resnet_training(batch: int = 16) -> Model:
     weights = _resnet_parameters()
     data = (shapes((batch, 160, 160, 3)), shapes((batch,), jnp.int32))
 
-    def loss(weights: ResNet, array: Array, labels: Array) -> Array:
+    def loss(weights: Tree, array: Array, labels: Array) -> Array:
         return cross_entropy(_resnet(weights, array, True), labels)
 
     return momentum(loss), (weights, weights, *data), (0, 1)

@@ -1,7 +1,7 @@
-"""The default: evolution of a priority, then large-neighborhood search from what it found.
+"""The default solver: evolution of a priority, then large-neighborhood search from its placement.
 
-Of a small program that climbs to where it ends in less than the time there is; then it does so
-again from elsewhere.
+In a small program this climb converges in less than the budget; then it is repeated from other
+starting points.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from recurra.mapping.solvers.greedy import place_by_keys
 from recurra.mapping.solvers.lns import ruin_and_recreate
 from recurra.mapping.solvers.priority import evolve
 
-EVOLUTION = 0.5  # of the time, at most
-FIRST, EACH = 0.25, 5e-4  # CPU seconds of it, and for each buffer: as many placements for all
-CLIMB, LONGER = 1.0, 5e-3  # CPU seconds of a climb, and for each buffer
-MOST = 8  # climbs; where there is time for more, each takes longer
-GLANCE = 0.5  # CPU seconds of the first climb of either kind, where others follow
+EVOLUTION = 0.5  # the largest share of a climb's time for evolution
+FIRST, EACH = 0.25, 5e-4  # CPU seconds of evolution, and more for each buffer
+CLIMB, LONGER = 1.0, 5e-3  # CPU seconds of a climb, and more for each buffer
+MOST = 8  # the most climbs; with more time, each takes longer
+GLANCE = 0.5  # CPU seconds of the first climb of either kind, if others follow
 
 
 @solver
 def solve(search: Search) -> None:
-    """Never worse than the simple keys."""
+    """Search; the answer is never worse than the simple keys."""
     search_by_default(search)
 
 
 def search_by_default(search: Search) -> None:
-    """Uses the whole budget. Of answers that gain alike, the fastest on the simulator."""
+    """Use the whole budget; of equally good answers, take the fastest on the simulator."""
     key = place_by_keys(search)
     count = climbs(len(search.flat.size), search.seconds)
     for k in range(count):
@@ -46,7 +46,7 @@ def search_by_default(search: Search) -> None:
 
 
 def climbs(buffers: int, seconds: float) -> int:
-    """The number of searches in so many CPU seconds.
+    """Return the number of climbs in so many CPU seconds.
 
     Every other one begins from the best of the simple keys.
     """
@@ -54,7 +54,6 @@ def climbs(buffers: int, seconds: float) -> int:
 
 
 def _evolve_first(search: Search, begun: float, until: float) -> None:
-    """This part of the budget."""
     enough = (FIRST + EACH * len(search.flat.size)) / search.seconds
     priority = evolve(search, begun + min(EVOLUTION * (until - begun), enough))
     spread = max(1e-9, float(priority.std()))

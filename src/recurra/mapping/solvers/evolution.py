@@ -1,6 +1,6 @@
 """Evolution strategies on the game's actions (Salimans et al. 2017): the paper's other baseline.
 
-Three numbers per buffer; the largest says which preference is played.
+Each buffer has three scores; the largest selects the preference that is played.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ PAIRS, DEVIATION, RATE = 8, 1.0, 0.5
 
 @solver
 def solve(search: Search) -> None:
-    """Antithetic pairs, ranks for rewards."""
+    """Evolve the scores with antithetic pairs, and ranks in place of rewards."""
     game = search.engine.game(search.flat)
     mean = np.zeros((len(search.flat.size), 3), np.float32)
     mean[:, 1] = 0.5  # at first NoCopy is a little more likely
 
-    def play(numbers: np.ndarray) -> int:
+    def play(scores: np.ndarray) -> int:
         game.reset()
-        reward = game.play(numbers.argmax(1))
+        reward = game.play(scores.argmax(1))
         search.offer(reward, game.solution)
         return reward
 

@@ -1,4 +1,4 @@
-"""One pass each: simple keys placed without regard to time, and simple preferences played."""
+"""The greedy solver: storages placed once by each simple key, and games by simple preferences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recurra.mapping.search import Search, solver
 
 @solver
 def solve(search: Search) -> None:
-    """The best of the four keys and the four preferences; takes milliseconds."""
+    """Take the best of the four keys and the four preferences, in milliseconds."""
     place_by_keys(search)
     game = search.engine.game(search.flat)
     for k in range(len(PREFERENCES)):
@@ -20,11 +20,12 @@ def solve(search: Search) -> None:
 
 
 def place_by_keys(search: Search) -> Floats:
-    """Offers one placement per key; the best key, [S]."""
+    """Offer one placement per key; return the best key, [S]."""
     arranger = search.engine.arranger(search.flat)
-    rewards: dict[str, int] = {}
-    known = keys(search.flat)
-    for name, key in known.items():
-        rewards[name] = arranger.arrange(ordered(key))
-        search.offer(rewards[name], arranger.current)
-    return known[max(rewards, key=lambda n: rewards[n])]
+
+    def place(key: Floats) -> int:
+        reward = arranger.arrange(ordered(key))
+        search.offer(reward, arranger.current)
+        return reward
+
+    return max(keys(search.flat).values(), key=place)

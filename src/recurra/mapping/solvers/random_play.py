@@ -7,7 +7,7 @@ from recurra.mapping.search import Search, solver
 
 @solver
 def solve(search: Search) -> None:
-    """Plays at random."""
+    """Play random games until the time is over."""
     game = search.engine.game(search.flat)
     while True:
         draws = search.random.integers(0, 6, 4 * len(search.flat.size) + 1)

@@ -25,7 +25,7 @@ def installed() -> ModuleType:
         return importlib.import_module("ray")
 
 
-def checked(pool: Where | None, address: str | None) -> None:
+def check_address(pool: Where | None, address: str | None) -> None:
     """Raises RecurraError where an address is given and no pool of Ray's, or Ray is missing."""
     if pool == "ray":
         installed()

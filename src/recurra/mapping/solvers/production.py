@@ -1,4 +1,4 @@
-"""The solver for production: the fastest of the default solver's answers and the XLA-like one.
+"""The solver `prod`: the fastest of the default solver's last answers and the XLA-like one.
 
 Finalists are compared on the simulator, with contention, not by reward.
 """
@@ -16,15 +16,18 @@ from recurra.storage.mapping_problem import Problem, Solution
 
 @solver
 def solve(search: Search) -> None:
-    """Never slower than the baseline, as far as the simulator knows."""
+    """Search by the default solver; the answer is never slower than XLA's, simulated."""
     place_like_xla(search)
     baseline = search.solution
     try:
         search_by_default(search)
     finally:
-        search.solution = used_of(search.problem, search.finalists, baseline)
+        search.solution = fastest_finalist(search.problem, search.finalists, baseline)
 
 
-def used_of(problem: Problem, finalists: Iterable[Solution], baseline: Solution) -> Solution:
-    """The fastest; of equals the last finalist."""
+def fastest_finalist(
+    problem: Problem, finalists: Iterable[Solution], baseline: Solution
+) -> Solution:
+    """Return the fastest of these solutions; of equals the last finalist."""
+
     return fastest(problem, [*reversed(list(finalists)), baseline])

@@ -10,7 +10,7 @@ from recurra.hlo.cost import Costs
 from recurra.hlo.dataflow import FlowStep, FlowValue, ValueFlow, flow, heaviest_loop
 from recurra.hlo.module import HloModule, read_module
 from recurra.hlo.protobuf import HloError
-from recurra.mapping.machine import Machine, picoseconds
+from recurra.mapping.machine_model import Machine, picoseconds
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem, ProblemError, Roofline
 
 Supply = Literal["paper", "idle"]
@@ -72,7 +72,7 @@ def _computation(module: HloModule, costs: Costs, loop: int) -> int:
 class _Extractor:
     def __init__(self, flow: ValueFlow, machine: Machine, supply: Supply) -> None:
         self.flow, self.machine, self.supply = flow, machine, supply
-        self.wanted = set(flow.result.values())
+        self.results = set(flow.result.values())
         self.last = [v.step for v in flow.values]
         for t, s in enumerate(flow.steps):
             for v in s.reads:
@@ -108,7 +108,7 @@ class _Extractor:
     def chain(self, old: int, new: int) -> None:
         """Notes that `new` takes the place of `old`, where that is certain to be harmless."""
         values = self.flow.values
-        free = old not in self.next and new not in self.previous and old not in self.wanted
+        free = old not in self.next and new not in self.previous and old not in self.results
         alike = values[old].nbytes == values[new].nbytes and self.placed(old)
         if free and alike and self.last[old] <= values[new].step:
             self.next[old], self.previous[new] = new, old
@@ -146,7 +146,7 @@ class _Extractor:
         self, v: int, step: int, output: bool, tensor: int, group: int | None, gain: int
     ) -> Buffer:
         value, m = self.flow.values[v], self.machine
-        last = len(self.flow.steps) if v in self.wanted else self.last[v]
+        last = len(self.flow.steps) if v in self.results else self.last[v]
         demand = picoseconds(value.nbytes, m.copy_bandwidth)
         size = m.aligned(value.nbytes)
         return Buffer(size, output, step, tensor, group, (value.step, last), demand, gain)
