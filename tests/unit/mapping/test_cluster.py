@@ -37,12 +37,14 @@ def test_actors_of_ray_play_and_are_replaced(ray: Ray) -> None:
     pool = ActorPool(problem, Path("/not/on/this/machine.so"), OURS, 0, said.append)
     assert ray.puts == 1
     first = pool.answer(ActorRequest(weights, 1.0))
-    assert first.pieces.action.shape == (OURS.lanes, OURS.segment)
+    assert first.segments.action.shape == (OURS.lanes, OURS.segment)
     assert first.seconds > 0
     ray.actors[0].die()
     while not said:
         pool.answer(ActorRequest(weights, 1.0))
-    assert pool.answer(ActorRequest(weights, 1.0)).pieces.action.shape == first.pieces.action.shape
+    assert (
+        pool.answer(ActorRequest(weights, 1.0)).segments.action.shape == first.segments.action.shape
+    )
     pool.close()
     assert said == ["actor 0 has died (ActorDiedError): another process takes its place"]
     assert pool.state() == {"born": 3}

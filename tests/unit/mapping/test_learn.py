@@ -30,17 +30,24 @@ from recurra.mapping.learn.actors import ActorPool, ActorRequest
 from recurra.mapping.learn.command import MapTrainCommand
 from recurra.mapping.learn.demonstrations import demonstrations
 from recurra.mapping.learn.learner import GameLearner
-from recurra.mapping.learn.network import convolved, initial, number, predict, represent, two_hot
+from recurra.mapping.learn.network import (
+    convolved,
+    expected_value,
+    initial,
+    predict,
+    represent,
+    two_hot,
+)
 from recurra.mapping.learn.network_inputs import (
     AHEAD,
     SAME,
     GameView,
     legal,
     program_features,
-    view,
+    view_games,
 )
 from recurra.mapping.learn.planning import Forest, PlannedActions, mctx_module, planner
-from recurra.mapping.learn.replay import Replay, pieces_of, returns, rows_of
+from recurra.mapping.learn.replay import Replay, returns, rows_of, segments_of
 from recurra.mapping.learn.search_by_learning import play_and_learn
 from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.search import Search, solver
@@ -72,7 +79,7 @@ def test_numbers_become_distributions_and_back() -> None:
     found = two_hot(x, 41)
     assert np.allclose(found.sum(-1), 1)
     assert ((found > 0).sum(-1) <= 2).all()
-    again = number(jnp.log(found + 1e-30))
+    again = expected_value(jnp.log(found + 1e-30))
     assert np.allclose(again, jnp.clip(x, -1, 1), atol=1e-5)
     assert two_hot(jnp.array(0.25), 5).tolist() == [0, 0, 0, 1, 0]  # √0.25 = 0.5
 
@@ -129,7 +136,7 @@ def test_lanes_play_whole_games() -> None:
         first = np.argmax(pieces.discount[0] == 0)  # the end of the first lane's first game
         assert pieces.discount[0, first] == 0
         told = float(pieces.reward[0, : first + 1].sum()) * problem.total
-        start = int(pieces.seen.index[0, 0])
+        start = int(pieces.views.index[0, 0])
         gained = told + float(expected[-1] - expected[start])
         game = Game(f)
         game.advance()
@@ -153,9 +160,9 @@ def test_demonstrations_are_cut_into_pieces() -> None:
         pieces = replay_segment(f, PYTHON, expected, [played], 3, 16)
         count = -(-played.moves // 3) * 3
         assert pieces.action.ravel().tolist() == np.resize(played.actions, count).tolist()
-        assert (pieces.seen.index[1:, 0] == pieces.seen.index[:-1, -1]).all()
+        assert (pieces.views.index[1:, 0] == pieces.views.index[:-1, -1]).all()
         worth = float(pieces.value[0, 0]) * problem.total
-        start = int(pieces.seen.index[0, 0])
+        start = int(pieces.views.index[0, 0])
         game.rewind(0)
         game.advance()
         to_come = played.reward - game.reward - int(expected[-1] - expected[start])
@@ -178,7 +185,7 @@ def test_what_is_drawn_is_what_was_played() -> None:
             (lane, k)
             for lane in range(5)
             for k in range(7)
-            if np.array_equal(pieces.seen.numbers[lane, k], batch.seen.numbers[b])
+            if np.array_equal(pieces.views.numbers[lane, k], batch.views.numbers[b])
             and pieces.action[lane, k] == batch.action[b, 0]
         ]
         lane, k = rows[0]
@@ -210,17 +217,17 @@ def test_old_pieces_go() -> None:
         last, _ = lanes.play(at_random(np.random.default_rng(k)), 4)
         every.append(last)
         most = 3 if k < 20 else 8
-        replay.show(last, most)
+        replay.add_demonstrations(last, most)
         if k == 25:
             again = Replay(8, 4)
             again.restore(replay.state())
             replay = again
-        buffer = replay.shown
+        buffer = replay.demonstrations
         assert len(buffer) == min(2 * k + 2, 3 + 2 * max(0, k - 19), most)
         order = (buffer.next - len(buffer) + np.arange(len(buffer))) % buffer.size
-        found = pieces_of({name: x[order] for name, x in buffer.rows.items()})
-        kept = [x for pieces in every for x in pieces.seen.numbers][-len(buffer) :]
-        assert np.array_equal(found.seen.numbers, np.stack(kept))
+        found = segments_of({name: x[order] for name, x in buffer.rows.items()})
+        kept = [x for pieces in every for x in pieces.views.numbers][-len(buffer) :]
+        assert np.array_equal(found.views.numbers, np.stack(kept))
         assert np.array_equal(found.action[-2:], last.action)
     assert rows_of(found).keys() == buffer.rows.keys()
 
@@ -248,10 +255,10 @@ def test_games_begin_somewhere_in_the_best_one() -> None:
 
 def test_long_games_are_played_by_fewer_at_once() -> None:
     s = AgentSettings(buffers=100, lanes=16, updates=8)
-    assert s.fitted(100) == s
-    assert (s.fitted(400).lanes, s.fitted(400).updates) == (4, 2)
-    assert (s.fitted(9000).lanes, s.fitted(9000).updates) == (2, 1)
-    assert s.fitted(400).fitted(400) == s.fitted(400)
+    assert s.scaled_to(100) == s
+    assert (s.scaled_to(400).lanes, s.scaled_to(400).updates) == (4, 2)
+    assert (s.scaled_to(9000).lanes, s.scaled_to(9000).updates) == (2, 1)
+    assert s.scaled_to(400).scaled_to(400) == s.scaled_to(400)
 
 
 @pytest.mark.slow
@@ -285,7 +292,7 @@ def test_planning_with_the_game_finds_what_is_best(search: Any) -> None:
     moves = 0
     while not games[0].done:
         before = [(g.index, g.reward) for g in games]
-        seen = view(games, [moves] * 3, s.cells)
+        seen = view_games(games, [moves] * 3, s.cells)
         found = plan(weights, near, seen, jax.random.key(moves), 1e-3, forest.number)
         assert [(g.index, g.reward) for g in games] == before
         assert legal(seen)[np.arange(3), np.asarray(found.action)].all()
@@ -318,10 +325,10 @@ def test_planners_keep_to_the_rules(planning: Any) -> None:
     weights, plan = initial(s, near, 0), planner(s)
     for k in range(12):
         heat = np.linspace(0, 1, s.lanes, dtype=np.float32)[:, None]
-        found = plan(weights, near, lanes.seen, jax.random.key(k), heat)
+        found = plan(weights, near, lanes.views, jax.random.key(k), heat)
         rows = np.arange(s.lanes)
-        assert legal(lanes.seen)[rows, np.asarray(found.action)].all()
-        assert not np.asarray(found.policy)[~legal(lanes.seen)].any()
+        assert legal(lanes.views)[rows, np.asarray(found.action)].all()
+        assert not np.asarray(found.policy)[~legal(lanes.views)].any()
         lanes.play(lambda _, found=found: found, 1)
 
 
@@ -333,7 +340,7 @@ def test_learning_goes_on_from_a_checkpoint_to_the_last_bit(tmp_path: Path) -> N
         s = replace(TINY, planning=planning)
         path = tmp_path / f"{planning}.npz"
         ours = GameLearner(f, PYTHON, s, 7)
-        ours.show([play_preferences(f, PYTHON, np.ones(len(f.size), int))])
+        ours.add_demonstrations([play_preferences(f, PYTHON, np.ones(len(f.size), int))])
         told = [ours.round()]
         ours.save(path)
         theirs = GameLearner(f, PYTHON, s, 7)
@@ -374,12 +381,12 @@ def test_what_is_shown_is_learned() -> None:
     f = flat(playable(4))
     played = play_preferences(f, PYTHON, np.random.default_rng(1).integers(0, 3, len(f.size)))
     learner = GameLearner(f, PYTHON, TINY, 0)
-    learner.show([played])
-    piece = pieces_of(learner.replay.shown.rows)
-    states = GameView(*(x[:, :-1].reshape(-1, *x.shape[2:]) for x in piece.seen))
+    learner.add_demonstrations([played])
+    piece = segments_of(learner.replay.demonstrations.rows)
+    states = GameView(*(x[:, :-1].reshape(-1, *x.shape[2:]) for x in piece.views))
 
     def right() -> float:
-        h = represent(TINY, learner.weights, learner.near, states)
+        h = represent(TINY, learner.weights, learner.program, states)
         logits = np.where(legal(states), predict(learner.weights, h).policy, -1e9)
         return float((logits.argmax(-1) == piece.action.ravel()).mean())
 
@@ -392,8 +399,8 @@ def test_what_is_shown_is_learned() -> None:
 def test_fresh_targets_leave_demonstrations_as_they_were() -> None:
     f = flat(playable(4))
     learner = GameLearner(f, PYTHON, TINY, 0)
-    learner.show([play_preferences(f, PYTHON, np.ones(len(f.size), int))])
-    rows = learner.replay.shown.rows
+    learner.add_demonstrations([play_preferences(f, PYTHON, np.ones(len(f.size), int))])
+    rows = learner.replay.demonstrations.rows
     value, action = rows["value"].copy(), rows["action"]
     for _ in range(40):
         learner.reanalyse()
@@ -413,10 +420,10 @@ def test_an_actor_that_dies_is_replaced_and_the_best_is_kept() -> None:
     weights = initial(s, program_features(flat(problem)), 0)
     try:
         first = pool.answer(ActorRequest(weights, 1.0))
-        assert first.pieces.action.shape == (s.lanes, s.segment)
+        assert first.segments.action.shape == (s.lanes, s.segment)
         assert first.seconds > 0
-        os.kill(pool.crew.watched[0].worker.process.pid, signal.SIGKILL)
-        pool.crew.watched[0].worker.process.wait()
+        os.kill(pool.crew.workers[0].worker.process.pid, signal.SIGKILL)
+        pool.crew.workers[0].worker.process.wait()
         while not said:
             pool.answer(ActorRequest(weights, 1.0))
         assert said == ["actor 0 has died (signal 9): another process takes its place"]
@@ -469,7 +476,7 @@ def test_what_a_short_run_learned_is_kept(rounds: int, tmp_path: Path) -> None:
         play_and_learn(search, s, path)
 
     solve(problem, 60.0, 0, None, PYTHON)
-    learner = GameLearner(flat(problem), PYTHON, s.fitted(len(problem.buffers)), 5)
+    learner = GameLearner(flat(problem), PYTHON, s.scaled_to(len(problem.buffers)), 5)
     learner.load(path)
     assert learner.rounds == rounds
 

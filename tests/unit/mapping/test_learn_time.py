@@ -54,7 +54,7 @@ def test_a_round_ends_with_its_time_and_goes_on_to_the_last_bit(tmp_path: Path) 
         part = GameLearner(
             f, PYTHON, s, 7, lambda checks=checks: 0.0 if next(checks, None) is None else 1e9
         )
-        part.show(shown)
+        part.add_demonstrations(shown)
         if path.exists():
             part.load(path)
         before = part.rounds
@@ -62,11 +62,11 @@ def test_a_round_ends_with_its_time_and_goes_on_to_the_last_bit(tmp_path: Path) 
         assert part.rounds <= before + 1
         part.save(path)
         done = calls
-        if part.rounds >= 3 and not part.owed:
+        if part.rounds >= 3 and not part.pending_updates:
             break
     assert done > part.rounds
     whole = GameLearner(f, PYTHON, s, 7)
-    whole.show(shown)
+    whole.add_demonstrations(shown)
     for _ in range(part.rounds):
         whole.round()
     for a, b in zip(jax.tree.leaves(whole.state()), jax.tree.leaves(part.state()), strict=True):
@@ -83,7 +83,7 @@ def test_what_is_played_in_part_is_not_kept() -> None:
     actor.answer(ActorRequest(weights, 1.0))
     assert str(actor.state()) != str(before)
     before = copy.deepcopy(actor.state())
-    assert actor.answer(ActorRequest(weights, 1.0, 0.0)).pieces is None
+    assert actor.answer(ActorRequest(weights, 1.0, 0.0)).segments is None
     assert jax.tree.all(
         jax.tree.map(lambda a, b: np.array_equal(a, b), *map(lanes_of, (before, actor.state())))
     )

@@ -9,7 +9,7 @@ import pytest
 
 from recurra.cli import main, run
 from recurra.errors import RecurraError
-from recurra.support.flags import spelled, command_line
+from recurra.support.flags import command_line, spelled
 
 
 @dataclass(frozen=True)
