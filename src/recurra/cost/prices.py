@@ -101,7 +101,7 @@ def read(path: Path, machine: str) -> dict[str, Prices]:
     """Prices by backend; raises RecurraError where they are not of this machine."""
     hint = AGAIN.format(path=path)
     try:
-        found = json_text.parsed(path.read_text())
+        found = json_text.parse(path.read_text())
         if found["schema"] != SCHEMA:
             raise ValueError(f"its schema is {found['schema']!r}, not {SCHEMA!r}")
         made = {name: _prices(p) for name, p in found["prices"].items()}

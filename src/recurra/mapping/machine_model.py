@@ -76,6 +76,6 @@ def machine_of(name_or_file: str) -> Machine:
             facts=f"there are: {', '.join(MACHINES)}; and there is no such file",
         )
     try:
-        return Machine(**json_text.parsed(path.read_text()))
+        return Machine(**json_text.parse(path.read_text()))
     except (ValueError, TypeError) as error:
         raise ProblemError(f"{path} does not describe a machine", facts=str(error)) from None
