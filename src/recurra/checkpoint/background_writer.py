@@ -15,8 +15,8 @@ from typing import ParamSpec
 Arguments = ParamSpec("Arguments")
 
 
-class Behind:
-    """`with Behind() as behind: behind.submit(save, ...)`; the end of the block waits."""
+class BackgroundWriter:
+    """`with BackgroundWriter() as writer: writer.submit(save, ...)`; the end of the block waits."""
 
     def __init__(self) -> None:
         self.thread = ThreadPoolExecutor(1, "checkpoint")
@@ -36,7 +36,7 @@ class Behind:
         for f in pending:
             f.result()
 
-    def __enter__(self) -> Behind:
+    def __enter__(self) -> BackgroundWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

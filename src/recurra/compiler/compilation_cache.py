@@ -38,7 +38,7 @@ from recurra.ir.resource import Resource, by_key
 from recurra.ops.control import Foreign
 from recurra.ops.source import Data
 from recurra.support import atomic_write, cpu, private_files
-from recurra.support.notices import told_if_long
+from recurra.support.notices import notice_if_long
 from recurra.support.private_files import NotPrivateError
 
 LARGEST = 1 << 30  # bytes of a cache, about 300 programs of the size of a PPO: those used last stay
@@ -219,7 +219,7 @@ def program(entry: CachedProgram | None, graph: Graph, compile: Callable[[], T])
 
 
 def _compiled(compile: Callable[[], T]) -> T:
-    with told_if_long("compiling the program"):
+    with notice_if_long("compiling the program"):
         return compile()
 
 
@@ -271,7 +271,7 @@ def compilers() -> str:
             versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             versions.append(f"no {name}")
-    return f"{versions} {platform.python_version()} {cpu.described()}"
+    return f"{versions} {platform.python_version()} {cpu.fingerprint()}"
 
 
 def prune(root: Path, largest: int) -> None:
