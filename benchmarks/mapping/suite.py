@@ -24,7 +24,7 @@ from benchmarks.parts import named
 from recurra.mapping.engine_choice import Engine, engine
 from recurra.mapping.model_library import LIBRARY, instance
 from recurra.mapping.simulate import correlation
-from recurra.mapping.solvers.production import fastest_finalist
+from recurra.mapping.solvers.default import fastest_finalist
 from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import Problem, Solution
 

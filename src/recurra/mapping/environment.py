@@ -15,8 +15,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 
 from recurra.mapping.game import Action, Game
-from recurra.mapping.game_state import Move
-from recurra.mapping.observation import GRID, memory_around, supply_around
+from recurra.mapping.observation import GRID, observe
 from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import Problem, ProblemError
 
@@ -82,28 +81,19 @@ class MapGame(gymnasium.Env[Any, np.int64]):
         return observation, reward, True, False, {**info, "lost": True}
 
     def _observe(self) -> tuple[Observation, dict[str, object]]:
-        moves = {} if self.game.done else self.game.legal()
-        mask = np.array([a in moves for a in Action], np.int8)
-        i = self.game.index
-        t = self.problem.buffers[min(i, len(self.problem.buffers) - 1)].target_time
-        memory = memory_around(self.game.board, t, GRID, GRID)
+        raw, i = observe(self.game, GRID), self.game.index
+        scales = (1, self.problem.steps, self.problem.steps, max(1, self.problem.fast_size))
         share = float(np.clip(self.game.reward / self.problem.total, -1, 1))
         observation = {
             "buffers": self._features[i : i + 1 + AHEAD].copy(),
-            "memory": memory,
-            "profile": memory[:, GRID // 2].copy(),
-            "supply": (supply_around(self.game.board, t) / self._most_supply).astype(np.float32),
-            "actions": np.stack([self._action(moves.get(a)) for a in Action]),
+            "memory": raw.grid,
+            "profile": raw.profile,
+            "supply": (raw.supply / self._most_supply).astype(np.float32),
+            "actions": (np.maximum(0, raw.moves) / scales).astype(np.float32),
             "progress": np.array([i / len(self.problem.buffers), share], np.float32),
         }
+        mask = raw.moves[:, 0].astype(np.int8)
         return observation, {"action_mask": mask, "reward_ps": self.game.reward}
-
-    def _action(self, move: Move | None) -> np.ndarray:
-        if move is None:
-            return np.zeros(4, np.float32)
-        scales = np.array([self.problem.steps, self.problem.steps, max(1, self.problem.fast_size)])
-        scaled = np.maximum(0, [move.start, move.end, move.offset]) / scales
-        return np.array([1.0, *scaled], np.float32)
 
 
 def _features(problem: Problem) -> np.ndarray:

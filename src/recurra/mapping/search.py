@@ -1,8 +1,8 @@
 """The state of a search: a budget of CPU time, a seed, and the best answer so far.
 
-A solver is a function of a `Search`; the decorator `solver` turns it into the public
-`solve(problem, seconds, seed, progress)`. When the time is over, and after an interrupt or a lack
-of memory, the best answer so far is validated and returned.
+A solver is a function of a `Search`; `solver` turns it into the public `solve(problem, seconds,
+seed, progress)`. When the time is over, and after an interrupt or a lack of memory, the best answer
+so far is validated and returned.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Search:
             self.finalists.append(answer)
 
 
-def solver(search_with: Callable[[Search], None]) -> Solver:
+def solver(search_with: Callable[[Search], object]) -> Solver:
     """Return the public function of a solver, which validates each answer."""
 
     @functools.wraps(search_with)

@@ -12,7 +12,7 @@ from recurra.mapping.learn.acting import FinishedGame, play_preferences, prefere
 from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
-from recurra.mapping.solvers.annealing import Preferences, anneal
+from recurra.mapping.solvers.game_search import Preferences, anneal
 from recurra.storage.mapping_problem import Solution
 
 ARRANGED = 0.3  # the default solver's share of the time

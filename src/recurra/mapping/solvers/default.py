@@ -1,18 +1,21 @@
 """The default solver: evolution of a priority, then large-neighborhood search from its placement.
 
 In a small program this climb converges in less than the budget; then it is repeated from other
-starting points.
+starting points. The solver `prod` compares the last answers with the XLA-like one on the simulator.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from recurra.mapping.search import Search, solver
+from recurra.mapping.search import Search
 from recurra.mapping.simulate import fastest
-from recurra.mapping.solvers.greedy import place_by_keys
 from recurra.mapping.solvers.lns import ruin_and_recreate
+from recurra.mapping.solvers.one_pass import place_by_keys, place_like_xla
 from recurra.mapping.solvers.priority import evolve
+from recurra.storage.mapping_problem import Problem, Solution
 
 EVOLUTION = 0.5  # the largest share of a climb's time for evolution
 FIRST, EACH = 0.25, 5e-4  # CPU seconds of evolution, and more for each buffer
@@ -21,14 +24,11 @@ MOST = 8  # the most climbs; with more time, each takes longer
 GLANCE = 0.5  # CPU seconds of the first climb of either kind, if others follow
 
 
-@solver
-def solve(search: Search) -> None:
-    """Search; the answer is never worse than the simple keys."""
-    search_by_default(search)
-
-
 def search_by_default(search: Search) -> None:
-    """Use the whole budget; of equally good answers, take the fastest on the simulator."""
+    """Use the whole budget; of equally good answers, take the fastest on the simulator.
+
+    The answer is never worse than the simple keys.
+    """
     key = place_by_keys(search)
     count = climbs(len(search.flat.size), search.seconds)
     for k in range(count):
@@ -58,3 +58,20 @@ def _evolve_first(search: Search, begun: float, until: float) -> None:
     priority = evolve(search, begun + min(EVOLUTION * (until - begun), enough))
     spread = max(1e-9, float(priority.std()))
     ruin_and_recreate(search, priority, priority / spread, until)
+
+
+def search_for_production(search: Search) -> None:
+    """Search by the default solver; the answer is never slower than XLA's, simulated."""
+    place_like_xla(search)
+    baseline = search.solution
+    try:
+        search_by_default(search)
+    finally:
+        search.solution = fastest_finalist(search.problem, search.finalists, baseline)
+
+
+def fastest_finalist(
+    problem: Problem, finalists: Iterable[Solution], baseline: Solution
+) -> Solution:
+    """Return the fastest of these solutions, with contention; of equals the last finalist."""
+    return fastest(problem, [*reversed(list(finalists)), baseline])

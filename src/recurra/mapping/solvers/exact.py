@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from recurra.mapping.bounds import TOLERANCE, bound
-from recurra.mapping.search import Search, solver
+from recurra.mapping.search import Search
 from recurra.mapping.solvers.default import search_by_default
 from recurra.mapping.struct_of_arrays import NEVER
 from recurra.storage.mapping_problem import Buffer, Latency, Placement, Problem, Solution
@@ -24,12 +24,6 @@ BOUND = 5e-4  # CPU seconds per buffer in which the bound's program is built
 EACH = 1e-3  # CPU seconds for that answer, times the square of the number of buffers
 
 Inside = list[Placement | None]
-
-
-@solver
-def solve(search: Search) -> None:
-    """Search until the answer is proved to be optimal, or the time is over."""
-    prove(search)
 
 
 def prove(search: Search) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from recurra.mapping.priority_keys import Floats, most_valuable, ordered, shared_features
-from recurra.mapping.search import Search, solver
+from recurra.mapping.search import Search
 
 SECONDS = 0.05
 SHIPPED = Path(__file__).parents[1] / "priorities.json"
@@ -28,14 +28,12 @@ def shipped() -> Floats:
     return np.array(json.loads(SHIPPED.read_text())["weights"])
 
 
-@solver
-def solve(search: Search) -> None:
-    """Place by the vectors of weights that come with the package."""
-    place_by_weights(search, shipped())
+def place_by_weights(search: Search, known: Floats | None = None) -> int:
+    """Try known vectors [V, UNITS * FEATURES], then variations; return how many were tried.
 
-
-def place_by_weights(search: Search, known: Floats) -> int:
-    """Try known vectors [V, UNITS * FEATURES], then variations; return how many were tried."""
+    By default the vectors are those that come with the package.
+    """
+    known = shipped() if known is None else known
     start = search.spent
     arranger, inputs = search.engine.arranger(search.flat), shared_features(search.flat)
     compared = most_valuable(search.flat, MATTERS)

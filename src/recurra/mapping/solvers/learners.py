@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from recurra.mapping.learn.settings import AgentSettings, Planning
-from recurra.mapping.search import Search, solver
+from recurra.mapping.search import Search
 
 
-@solver
 def muzero(search: Search) -> None:
     """MMap-MuZero (section 4.3): plans with learned dynamics, and learns from what it plays."""
     _learn(search, "learned")
 
 
-@solver
 def alphazero(search: Search) -> None:
     """AlphaZero: the network of MMap-MuZero without its dynamics; plans with the game itself."""
     _learn(search, "true")
 
 
-@solver
 def policy(search: Search) -> None:
     """The paper's ablation (figure 7): learns without planning, and plays by its policy alone."""
     _learn(search, "none")

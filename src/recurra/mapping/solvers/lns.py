@@ -11,8 +11,8 @@ import numpy as np
 
 from recurra.mapping.order_free_placer import Rounds
 from recurra.mapping.priority_keys import Floats, ordered
-from recurra.mapping.search import Search, solver
-from recurra.mapping.solvers.greedy import place_by_keys
+from recurra.mapping.search import Search
+from recurra.mapping.solvers.one_pass import place_by_keys
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 
 BATCH, WIDEST = 64, 12  # rounds per call; storages per round
@@ -23,8 +23,7 @@ LOUD = 1.5  # the largest scale of the noise on priorities
 HOT, COLD = 2e-4, 1e-6  # temperatures, as shares of all there is to gain
 
 
-@solver
-def solve(search: Search) -> None:
+def search_from_keys(search: Search) -> None:
     """Ruin and recreate, from the best of the simple keys."""
     best = place_by_keys(search)
     ruin_and_recreate(search, best, np.log(np.maximum(best, 1e-30)))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recurra.mapping.game import PREFERENCES, Action, Game
 from recurra.mapping.native import NativeGame
-from recurra.mapping.search import Search, solver
+from recurra.mapping.search import Search
 
 EXPLORE = 1.0
 Preferences = NDArray[np.uint8]
@@ -25,8 +25,7 @@ class _Node:
     legal: tuple[Action, ...] | None = None
 
 
-@solver
-def solve(search: Search) -> None:
+def search_tree(search: Search) -> None:
     """Search buffer by buffer; those with a choice share the remaining time."""
     game, count = search.engine.game(search.flat), len(search.flat.size)
     preferences = np.ones(count, np.uint8)

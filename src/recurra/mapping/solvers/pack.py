@@ -11,8 +11,8 @@ import numpy as np
 
 from recurra.errors import either
 from recurra.mapping.priority_keys import Floats, ordered
-from recurra.mapping.search import Search, solver
-from recurra.mapping.solvers.greedy import place_by_keys
+from recurra.mapping.search import Search
+from recurra.mapping.solvers.one_pass import place_by_keys
 from recurra.mapping.struct_of_arrays import Ints
 from recurra.storage.exact_packing import Packed
 from recurra.storage.mapping_problem import Placement, ProblemError, Solution
@@ -29,8 +29,7 @@ ORDERS = (  # the columns to sort by, and whether the load is updated during the
 NOISE = 1.0  # the largest scale of noise on the logarithm of a key
 
 
-@solver
-def solve(search: Search) -> None:
+def pack(search: Search) -> None:
     """Search for a packing; until then the answer is the best of the simple keys, a part.
 
     Raises `ProblemError` if a buffer cannot stay for its life, or if there is no packing.

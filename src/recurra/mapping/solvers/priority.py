@@ -7,19 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from recurra.mapping.priority_keys import FEATURES, Floats, features, ordered
-from recurra.mapping.search import Search, solver
+from recurra.mapping.search import Search
 
 PAIRS = 8
 START, LEAST, FADE, RATE = 0.5, 0.05, 0.985, 1.5
 
 
-@solver
-def solve(search: Search) -> None:
-    """Search for weights until the time is over."""
-    evolve(search, 1.0)
-
-
-def evolve(search: Search, until: float) -> Floats:
+def evolve(search: Search, until: float = 1.0) -> Floats:
     """Search in this share of the budget; return the priorities [S] of the best weights."""
     inputs = features(search.flat)
     return inputs @ best_weights(search, until, inputs)

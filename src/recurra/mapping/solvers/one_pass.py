@@ -1,5 +1,6 @@
-"""A pass like that of XLA's memory-space assignment: a baseline as in the paper.
+"""Solvers that place everything once: by simple keys, by simple preferences, or like XLA.
 
+`place_like_xla` is a pass like that of XLA's memory-space assignment: a baseline as in the paper.
 Storages are sorted by memory-boundedness, then size, then life; each stays if it can, else is
 evicted and prefetched. A storage that does not fit is placed again after everything has been
 repacked, longest life first.
@@ -14,16 +15,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from recurra.mapping.priority_keys import Summary, boundedness
-from recurra.mapping.search import Search, solver
+from recurra.mapping.game import PREFERENCES
+from recurra.mapping.priority_keys import Floats, Summary, boundedness, keys, ordered
+from recurra.mapping.search import Search
 
 REPACKS = 10  # the most repackings in a pass
 
 
-@solver
-def solve(search: Search) -> None:
-    """Run two passes, which takes milliseconds."""
-    place_like_xla(search)
+def place_greedily(search: Search) -> None:
+    """Take the best of the four keys and the four preferences, in milliseconds."""
+    place_by_keys(search)
+    game = search.engine.game(search.flat)
+    for k in range(len(PREFERENCES)):
+        game.reset()
+        search.offer(game.play(np.full(len(search.flat.size), k)), game.solution)
+
+
+def place_by_keys(search: Search) -> Floats:
+    """Offer one placement per key; return the best key, [S]."""
+    arranger = search.engine.arranger(search.flat)
+
+    def place(key: Floats) -> int:
+        reward = arranger.arrange(ordered(key))
+        search.offer(reward, arranger.current)
+        return reward
+
+    return max(keys(search.flat).values(), key=place)
 
 
 def place_like_xla(search: Search) -> None:
