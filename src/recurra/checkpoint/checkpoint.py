@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,20 +95,20 @@ def load(
             hint="start it again, with overwrite=True if it has metrics in its folder",
         )
     if not path.is_dir():
-        return _matching(_read(path), graph_hash)
+        return _expect_graph(_read(path), graph_hash)
     damage: list[str] = []
     with atomic_write.locked(path, shared=True):
         for file in reversed(saved(path)):
             try:
-                found = _read(file)
+                loaded = _read(file)
             except RecurraError as error:
                 damage.append(str(error))
                 continue
             if damage:
                 warning = "\n".join([*damage, f"  went back to {file.name}"])
                 warn(warning)
-                found = LoadedCheckpoint(found.path, found.arrays, found.meta, warning)
-            return _matching(found, graph_hash)
+                loaded = replace(loaded, warning=warning)
+            return _expect_graph(loaded, graph_hash)
     if damage:
         raise RecurraError(f"no checkpoint in {path} is whole", facts="\n  ".join(damage))
     raise RecurraError(f"no checkpoint in {path}", hint=f"name a folder of *{SUFFIX} files")
@@ -141,15 +141,15 @@ def _numbers(names: Iterable[str]) -> dict[int, str]:
     return {int(stem): name for stem, name in stems if stem.isdecimal()}
 
 
-def _matching(found: LoadedCheckpoint, graph_hash: str | None) -> LoadedCheckpoint:
-    theirs = found.meta.get("graph_hash")
+def _expect_graph(loaded: LoadedCheckpoint, graph_hash: str | None) -> LoadedCheckpoint:
+    theirs = loaded.meta.get("graph_hash")
     if graph_hash is not None and theirs != graph_hash:
         raise RecurraError(
             "this checkpoint belongs to another program",
-            facts=f"{found.path} was saved by graph {theirs}, this one is {graph_hash}",
+            facts=f"{loaded.path} was saved by graph {theirs}, this one is {graph_hash}",
             hint="resume with the settings in its config.json, or start a new run",
         )
-    return found
+    return loaded
 
 
 def _read(path: Path) -> LoadedCheckpoint:

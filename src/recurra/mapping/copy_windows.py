@@ -31,7 +31,7 @@ class CopyWindow:
     columns: Ints
     limit: int  # the farthest possible step
 
-    def taken(self) -> Iterator[tuple[int, int]]:
+    def steps(self) -> Iterator[tuple[int, int]]:
         """Yield steps, and the column that is 1 if the window has them; the nearest first."""
         away = -1 if self.backwards else 1
         for s in range(self.near, int(self.far[-1]) + away, away):
@@ -51,11 +51,11 @@ def crossings(copies: list[CopyWindow]) -> list[list[int]]:
     """Return the sets of columns of copies that share a step and the next: one at most is 1."""
     across: dict[int, list[int]] = {}
     for copy in copies:
-        for s, column in copy.taken():
+        for s, column in copy.steps():
             if s != copy.near:
                 across.setdefault(s if copy.backwards else s - 1, []).append(column)
-    found = {tuple(sorted(columns)): columns for columns in across.values() if len(columns) > 1}
-    return list(found.values())
+    sets = {tuple(sorted(columns)): columns for columns in across.values() if len(columns) > 1}
+    return list(sets.values())
 
 
 class Bandwidth:
@@ -80,11 +80,11 @@ class Bandwidth:
 
     def within(self, start: int, stop: int) -> tuple[Ints, Ints]:
         """Return columns and coefficients of the time that is needed in steps [start, stop)."""
-        some = np.flatnonzero((self.reach[0] < stop) & (self.reach[1] > start))
-        first, end = np.maximum(self.first[some], start), np.minimum(self.end[some], stop)
+        k = np.flatnonzero((self.reach[0] < stop) & (self.reach[1] > start))
+        first, end = np.maximum(self.first[k], start), np.minimum(self.end[k], stop)
         inside = np.maximum(self.until[np.maximum(end, first)] - self.until[first], 0)
-        inside = np.maximum(inside - self.spare[some], 0)
-        before = np.where(self.new[some], 0, np.append(0, inside[:-1]))
+        inside = np.maximum(inside - self.spare[k], 0)
+        before = np.where(self.new[k], 0, np.append(0, inside[:-1]))
         change = inside - before
         moved = change != 0
-        return self.column[some][moved], change[moved]
+        return self.column[k][moved], change[moved]

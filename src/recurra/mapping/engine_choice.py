@@ -41,10 +41,10 @@ def engine(which: Which = "auto") -> Engine:
         return Engine("engine: Python, as asked", Game, Arranger, pack_in_python)
     if which == "native":
         return native_engine(native.build())
-    found = _find_library()
-    if isinstance(found, Path):
-        return native_engine(found)
-    tell_once(f"the engine is Python; the native one, far faster, cannot be built: {found}")
+    library = _find_library()
+    if isinstance(library, Path):
+        return native_engine(library)
+    tell_once(f"the engine is Python; the native one, far faster, cannot be built: {library}")
     return Engine("engine: Python", Game, Arranger, pack_in_python)
 
 

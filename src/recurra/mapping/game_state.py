@@ -110,19 +110,19 @@ class Board:
         """
         size, storage = self._size[index], self._storage[index]
         group = storage if self._grouped[storage] else NOWHERE
-        taken: set[tuple[int, int]] = set()
+        occupied: set[tuple[int, int]] = set()
         for k in range(start // BLOCK, end // BLOCK + 1):
             for j in self._blocks[k]:
                 move = self.moves[j]
                 assert move is not None, "the index holds what is placed"
                 meet = move.start <= end and move.end >= start
                 if meet and self._storage[j] != group:
-                    taken.add((move.offset, move.offset + self._size[j]))
+                    occupied.add((move.offset, move.offset + self._size[j]))
         if fixed != NOWHERE:
-            free = all(high <= fixed or fixed + size <= low for low, high in taken)
+            free = all(high <= fixed or fixed + size <= low for low, high in occupied)
             return fixed if free and fixed + size <= self._fast_size else NOWHERE
         offset = 0
-        for low, high in sorted(taken):
+        for low, high in sorted(occupied):
             if low >= offset + size:
                 break
             offset = max(offset, high)
@@ -130,13 +130,13 @@ class Board:
 
     def during(self, start: int, end: int) -> dict[int, Move]:
         """The buffers in fast memory in these steps."""
-        found: dict[int, Move] = {}
+        placed: dict[int, Move] = {}
         for k in range(max(start, 0) // BLOCK, min(end, len(self.left) - 1) // BLOCK + 1):
             for j in self._blocks[k]:
                 move = self.moves[j]
                 if move is not None and move.start <= end and move.end >= start:
-                    found[j] = move
-        return found
+                    placed[j] = move
+        return placed
 
     def fullest(self, start: int, end: int) -> int:
         """The bytes in use in the fullest of these steps."""

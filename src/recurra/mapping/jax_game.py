@@ -256,14 +256,14 @@ def _lowest(
     """
     size, s = rules.size[index], rules.storage[index]
     meet = (board.offset >= 0) & ~board.covered & (board.start <= end) & (board.end >= start)
-    taken = (meet & ~((rules.grouped[s] == 1) & (rules.storage == s)))[order]
+    occupied = (meet & ~((rules.grouped[s] == 1) & (rules.storage == s)))[order]
     low = board.offset[order]
-    high = jnp.where(taken, low + rules.size[order], 0)
+    high = jnp.where(occupied, low + rules.size[order], 0)
     tops = lax.cummax(high)
     below = jnp.concatenate([jnp.zeros(1, jnp.int64), tops[:-1]])
-    gap = taken & (low >= below + size)
+    gap = occupied & (low >= below + size)
     first = jnp.where(gap.any(), below[gap.argmax()], tops[-1])
-    apart = (~taken | (high <= fixed) | (fixed + size <= low)).all()
+    apart = (~occupied | (high <= fixed) | (fixed + size <= low)).all()
     at = jnp.where(fixed == NOWHERE, first, fixed)
     return at, (at + size <= rules.fast_size) & ((fixed == NOWHERE) | apart)
 

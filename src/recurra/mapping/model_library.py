@@ -46,21 +46,21 @@ class LibraryModel:
 
 
 LIBRARY: Mapping[str, LibraryModel] = {
-    "ppo_step": LibraryModel("control", "ppo_step", 8),
+    "ppo_step": LibraryModel("reinforcement_learning", "ppo_step", 8),
     "alexnet_train": LibraryModel("vision", "alexnet"),
     "resnet50_infer": LibraryModel("vision", "resnet_inference"),
     "wavenet": LibraryModel("sequence", "wavenet", 64),
     "transformer_infer": LibraryModel("sequence", "transformer_inference", 32),
-    "mnasnet_infer": LibraryModel("mobile", "mnasnet_inference", 32),
+    "mnasnet_infer": LibraryModel("vision", "mnasnet_inference", 32),
     "bilstm_infer": LibraryModel("recurrent", "bidirectional", 16),
-    "alphatensor": LibraryModel("tensors", "alphatensor", 32),
+    "alphatensor": LibraryModel("reinforcement_learning", "alphatensor", 32),
     "gpt_decode": LibraryModel("sequence", "gpt_decode"),
     "gru_infer": LibraryModel("recurrent", "gru", 16),
     "rnn_train": LibraryModel("recurrent", "elman_training", 8),
     "lstm": LibraryModel("recurrent", "lstm", 32),
     "lstm_lm_train": LibraryModel("recurrent", "language_model_training", 32),
     "nmt_train": LibraryModel("recurrent", "translation_training", 64),
-    "mnasnet_train": LibraryModel("mobile", "mnasnet_training", 64),
+    "mnasnet_train": LibraryModel("vision", "mnasnet_training", 64),
     "resnet50_train": LibraryModel("vision", "resnet_training"),
     "transformer_train": LibraryModel("sequence", "transformer_training"),
 }

@@ -128,10 +128,10 @@ class _NativeObject:
         function(self._object, out.ctypes.data)
         placed, copied = np.flatnonzero(out[:, 0] != NOWHERE), out[:, 3] != 0
         columns = (*(out[placed, k].tolist() for k in range(3)), copied[placed].tolist())
-        found: list[Placement | None] = [None] * len(out)
+        placements: list[Placement | None] = [None] * len(out)
         for i, row in zip(placed.tolist(), zip(*columns, strict=True), strict=True):
-            found[i] = Placement._make(row)
-        return Solution(tuple(found))
+            placements[i] = Placement._make(row)
+        return Solution(tuple(placements))
 
 
 class NativeGame(_NativeObject):

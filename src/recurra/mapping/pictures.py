@@ -6,6 +6,7 @@ self-contained, with details under the pointer. The PNG has the layout alone.
 
 from __future__ import annotations
 
+import colorsys
 import itertools
 import struct
 import zlib
@@ -107,14 +108,10 @@ def _tooltip(problem: Problem, index: int, placement: Placement) -> str:
 
 def color(tensor: int) -> tuple[int, int, int]:
     """Return red, green and blue; consecutive tensors are far apart in hue."""
-    hue = tensor * GOLDEN % 1.0 * 6
-    light, spread = 0.55 + 0.1 * (tensor % 3 - 1), 0.3
-
-    def channel(shift: float) -> int:
-        k = (shift + hue * 2) % 12
-        return round(255 * (light - spread * max(-1.0, min(k - 3, 9 - k, 1.0))))
-
-    return channel(0), channel(8), channel(4)
+    light = 0.55 + 0.1 * (tensor % 3 - 1)
+    rgb = colorsys.hls_to_rgb(tensor * GOLDEN % 1.0, light, 0.3 / min(light, 1 - light))
+    red, green, blue = (round(255 * x) for x in rgb)
+    return red, green, blue
 
 
 def reward_over_time(

@@ -84,8 +84,8 @@ def evolve_all(names: Sequence[str], seconds: float, seeds: int, engine: Engine)
     for p, name in enumerate(names):
         for seed in range(seeds):
             search = Search(instance(name), seconds, seed, None, engine)
-            found = best_weights(search, 1.0, features(search.flat))
-            weights += [*shared_weights(search.flat, found)]
+            best = best_weights(search, 1.0, features(search.flat))
+            weights += [*shared_weights(search.flat, best)]
             source += [p] * len(UNITS)
             share = search.reward / search.scale
             print(f"{name}, seed {seed}: {share:.4f}", file=sys.stderr, flush=True)

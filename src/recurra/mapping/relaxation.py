@@ -181,14 +181,14 @@ class Relaxation:
         copy = self.copies.get(index)
         if copy is None or not copy.backwards:
             return {}
-        return {s: column for s, column in copy.taken() if s >= after}
+        return {s: column for s, column in copy.steps() if s >= after}
 
     def departing(self, index: int, before: int) -> dict[int, int]:
         """Steps before `before`, and the column that is 1 if an output's copy is not over."""
         copy = self.copies.get(index)
         if copy is None or copy.backwards:
             return {}
-        return {s: column for s, column in copy.taken() if s < before}
+        return {s: column for s, column in copy.steps() if s < before}
 
     def use_between(self, earlier: int, later: int) -> None:
         """Between two uses a tensor stays or arrives; before it arrives it may depart."""

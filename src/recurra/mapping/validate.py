@@ -37,10 +37,10 @@ class Violation:
 class InvalidSolution(ProblemError):
     """A solution that breaks a constraint."""
 
-    def __init__(self, problem: Problem, found: list[Violation]) -> None:
-        self.found = found
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        super().__init__(f"{problem.name}: {found[0].constraint}{more}", facts=found[0].where)
+    def __init__(self, problem: Problem, violations: list[Violation]) -> None:
+        self.violations, first = violations, violations[0]
+        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        super().__init__(f"{problem.name}: {first.constraint}{more}", facts=first.where)
 
 
 def validate(problem: Problem, solution: Solution) -> int:

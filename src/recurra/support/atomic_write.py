@@ -62,9 +62,10 @@ def save(path: str | Path, content: str | bytes | Iterable[bytes]) -> None:
     chunks = (chunks,) if isinstance(chunks, bytes) else chunks
     try:
         if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-            with open(path, "wb", buffering=0) as there:
+            with open(path, "wb", buffering=0) as pipe:
                 for chunk in chunks:
-                    there.write(chunk)
+                    pipe.write(chunk)
+
         else:
             replace(os.path.realpath(path), chunks)
     except OSError as error:

@@ -11,23 +11,23 @@ NAME = r"[^\W\d]\w*"
 class FreeNames:
     """A supply of unused names for generated source."""
 
-    def __init__(self, taken: Iterable[str]) -> None:
-        self.taken, self.count = set(taken), 0
+    def __init__(self, used: Iterable[str]) -> None:
+        self.used, self.count = set(used), 0
 
     def fresh(self, stem: str = "x") -> str:
         """Return a new numbered name."""
         while True:
             self.count += 1
-            if (name := f"{stem}{self.count}") not in self.taken:
-                self.taken.add(name)
+            if (name := f"{stem}{self.count}") not in self.used:
+                self.used.add(name)
                 return name
 
     def named(self, name: str) -> str:
         """Return an unused name that resembles another one."""
         stem = re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
-        while stem in self.taken or not stem.isidentifier():
+        while stem in self.used or not stem.isidentifier():
             stem += "_"
-        self.taken.add(stem)
+        self.used.add(stem)
         return stem
 
 

@@ -22,10 +22,9 @@ from recurra.hlo.module import read_module
 from recurra.mapping.imports import from_jax, from_program
 from recurra.mapping.machine_model import TPU_V4I, Machine, machine_of
 from recurra.mapping.model_library import LIBRARY, instance
-from recurra.mapping.models.control import ppo_step
 from recurra.mapping.models.recurrent import gru, lstm, translation_training
+from recurra.mapping.models.reinforcement_learning import alphatensor, ppo_step
 from recurra.mapping.models.sequence import wavenet
-from recurra.mapping.models.tensors import alphatensor
 from recurra.mapping.problem_from_hlo import extract
 from recurra.storage.mapping_problem import ProblemError, Roofline
 

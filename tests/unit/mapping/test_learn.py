@@ -167,7 +167,9 @@ def test_demonstrations_are_cut_into_pieces() -> None:
         game.advance()
         to_come = played.reward - game.reward - int(expected[-1] - expected[start])
         assert worth == pytest.approx(to_come, abs=1e-4 * problem.total)
-        assert np.allclose(returns(pieces, 1.0), pieces.value, atol=1e-4)
+        assert np.allclose(
+            returns(pieces.reward, pieces.discount, pieces.value[:, -1]), pieces.value, atol=1e-4
+        )
         assert play_preferences(f, PYTHON, preferences_of(played.solution)).reward >= 0
 
 

@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recurra.mapping.engine_choice import Engine
 from recurra.mapping.game import PREFERENCES, Action, Game
 from recurra.mapping.learn.network_inputs import GameView, view_games
 from recurra.mapping.learn.planning import PlannedActions
-from recurra.mapping.learn.replay import ReplaySegment
+from recurra.mapping.learn.replay import ReplaySegment, returns
 from recurra.mapping.native import NativeGame
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 from recurra.nest.agents.actors import State
@@ -210,24 +209,16 @@ def replay_segment(
         return PlannedActions(np.array(a), np.eye(len(Action), dtype=np.float32)[a], np.zeros(1))
 
     whole, _ = Lanes(flat, engine, expected, 1, cells).play(decide, count)
-    last = _returns(whole, 0.0, length)[count % length]  # of the state after the last segment
-    value = _returns(whole, float(last), count)
+    reward, discount = whole.reward[0], whole.discount[0]
+    after = returns(reward[:length], discount[:length], 0.0)[count % length]
+    value = returns(reward, discount, float(after))
     at = np.arange(0, count, segment)[:, None] + np.arange(segment + 1)
     before = at[:, :-1]
     return ReplaySegment(
         views=GameView(*(x[0][at] for x in whole.views)),
         action=whole.action[0][before],
-        reward=whole.reward[0][before],
-        discount=whole.discount[0][before],
+        reward=reward[before],
+        discount=discount[before],
         policy=whole.policy[0][before],
         value=value[at],
     )
-
-
-def _returns(whole: ReplaySegment, last: float, count: int) -> NDArray[np.float32]:
-    """Return [count + 1]: the sum of the later rewards of each state."""
-    found = np.zeros(count + 1, np.float32)
-    found[count] = last
-    for k in reversed(range(count)):
-        found[k] = whole.reward[0, k] + whole.discount[0, k] * found[k + 1]
-    return found

@@ -90,8 +90,8 @@ def represent(
 def bits(packed: AnyArray) -> Array:
     """Unpack bytes [.., n] of `numpy.packbits` to zeros and ones [.., 8 n]."""
     shifts = jnp.arange(7, -1, -1, dtype=jnp.uint8)
-    found = jnp.asarray(packed[..., None]) >> shifts & 1
-    return found.reshape(*packed.shape[:-1], -1).astype(jnp.float32)
+    unpacked = jnp.asarray(packed[..., None]) >> shifts & 1
+    return unpacked.reshape(*packed.shape[:-1], -1).astype(jnp.float32)
 
 
 def _relative(program: ProgramFeatures, index: AnyArray) -> Array:

@@ -93,12 +93,15 @@ class Replay:
         self.demonstrations.restore(state["shown"])
 
 
-def returns(segments: ReplaySegment, discount: float) -> NDArray[np.float32]:
-    """Return [L, K + 1]: the discounted return of each state, with the planned value at the end."""
-    s, found = segments, np.array(segments.value, np.float32)
-    for k in reversed(range(s.action.shape[1])):
-        found[:, k] = s.reward[:, k] + s.discount[:, k] * discount * found[:, k + 1]
-    return found
+def returns(
+    reward: np.ndarray, discount: np.ndarray, last: np.ndarray | float
+) -> NDArray[np.float32]:
+    """Return the returns [.., K + 1] of rewards and discounts [.., K], and of the last value."""
+    values = np.empty((*reward.shape[:-1], reward.shape[-1] + 1), np.float32)
+    values[..., -1] = last
+    for k in reversed(range(reward.shape[-1])):
+        values[..., k] = reward[..., k] + discount[..., k] * values[..., k + 1]
+    return values
 
 
 def _draw(
@@ -107,7 +110,8 @@ def _draw(
     drawn = segments_of(buffer.draw(count, random)[1])
     length = drawn.action.shape[1]
     start = random.integers(length, size=count)
-    values, rows = returns(drawn, discount), np.arange(count)
+    values = returns(drawn.reward, drawn.discount * discount, drawn.value[:, -1])
+    rows = np.arange(count)
     alive = np.ones((count, unroll + 1), np.float32)
     for u in range(unroll):
         at = np.minimum(start + u, length - 1)

@@ -50,7 +50,7 @@ def elman_training(batch: int = 64, length: int = 24, width: int = 1024) -> Mode
         return cross_entropy(h @ weights["out"], labels)
 
     data = (shapes((length, batch, width)), shapes((batch,), jnp.int32))
-    return momentum(loss), (p, p, *data), (0, 1)
+    return momentum(loss, p, *data)
 
 
 def gru(batch: int = 32, length: int = 32, width: int = 1024, layers: int = 2) -> Model:
@@ -137,7 +137,7 @@ def language_model_training(
         return cross_entropy(jnp.stack(xs) @ weights["out"], following)
 
     text = shapes((length, batch), jnp.int32)
-    return adam(loss), (p, p, p, shapes(()), text, text), (0, 1, 2)
+    return adam(loss, p, text, text)
 
 
 def translation_training(
@@ -179,4 +179,4 @@ def translation_training(
         return cross_entropy(jnp.stack(outputs) @ weights["out"], following)
 
     text = shapes((length, batch), jnp.int32)
-    return adam(loss), (p, p, p, shapes(()), text, text, text), (0, 1, 2)
+    return adam(loss, p, text, text, text)

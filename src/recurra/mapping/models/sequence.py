@@ -114,8 +114,7 @@ def transformer_training(
         return cross_entropy(_translated(weights, source, target), target)
 
     tokens = shapes((batch, length), jnp.int32)
-    state = (parameters, parameters, parameters, shapes(()))
-    return adam(loss), (*state, tokens, tokens), (0, 1, 2)
+    return adam(loss, parameters, tokens, tokens)
 
 
 def gpt_decode(

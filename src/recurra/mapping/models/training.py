@@ -37,20 +37,28 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     return -chosen.mean()
 
 
-def momentum(loss: Callable[..., Array], rate: float = 0.01) -> Callable[..., object]:
-    """(parameters, momenta, data..) → both after one step of SGD with momentum, and the loss."""
+def momentum(loss: Callable[..., Array], weights: Tree, *inputs: Tree) -> Model:
+    """Return a step of SGD with momentum.
+
+    (parameters, momenta, inputs..) → both after the step, and the loss; `weights` and `inputs` are
+    shapes.
+    """
 
     def step(parameters: Tree, momenta: Tree, *data: Array) -> tuple[Tree, Tree, Array]:
         value, gradient = jax.value_and_grad(loss)(parameters, *data)
         momenta = jax.tree.map(lambda m, g: 0.9 * m + g, momenta, gradient)
-        parameters = jax.tree.map(lambda p, m: p - rate * m, parameters, momenta)
+        parameters = jax.tree.map(lambda p, m: p - 0.01 * m, parameters, momenta)
         return parameters, momenta, value
 
-    return step
+    return step, (weights, weights, *inputs), (0, 1)
 
 
-def adam(loss: Callable[..., Array], rate: float = 1e-3) -> Callable[..., object]:
-    """(parameters, first and second moments, count, data..) → the same after one step of Adam."""
+def adam(loss: Callable[..., Array], weights: Tree, *inputs: Tree) -> Model:
+    """Return a step of Adam.
+
+    (parameters, first and second moments, count, inputs..) → the same without the inputs after the
+    step, and the loss; `weights` and `inputs` are shapes.
+    """
 
     def step(
         parameters: Tree, first: Tree, second: Tree, count: Array, *data: Array
@@ -59,7 +67,7 @@ def adam(loss: Callable[..., Array], rate: float = 1e-3) -> Callable[..., object
         count = count + 1
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradient)
         second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, gradient)
-        size = rate * jnp.sqrt(1 - 0.999**count) / (1 - 0.9**count)
+        size = 1e-3 * jnp.sqrt(1 - 0.999**count) / (1 - 0.9**count)
 
         def updated(parameter: Array, mean: Array, square: Array) -> Array:
             return parameter - size * mean / (jnp.sqrt(square) + 1e-8)
@@ -67,4 +75,4 @@ def adam(loss: Callable[..., Array], rate: float = 1e-3) -> Callable[..., object
         parameters = jax.tree.map(updated, parameters, first, second)
         return parameters, first, second, count, value
 
-    return step
+    return step, (weights, weights, weights, shapes(()), *inputs), (0, 1, 2)
