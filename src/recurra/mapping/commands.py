@@ -381,7 +381,7 @@ def function_of(source: str) -> Model:
             f"{name} in {file} gives {type(arguments).__name__} for arguments",
             facts="they must be a tuple",
         )
-    return function, arguments, donated[0] if donated else ()
+    return function, tuple(cast("tuple[Any, ...]", arguments)), donated[0] if donated else ()
 
 
 def _result_of(file: str, run: Callable[[], Result]) -> Result:

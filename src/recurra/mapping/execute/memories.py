@@ -71,6 +71,8 @@ class Memory(Protocol):
 
     def get(self, block: ByteBuffer) -> Bytes:
         """Return a copy of a block in RAM."""
+        ...
 
     def slow(self, nbytes: int) -> SlowMemory:
         """Allocate the slow memory beside it; raises `RecurraError` if there is less."""
+        ...

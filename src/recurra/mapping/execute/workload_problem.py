@@ -21,12 +21,15 @@ class InstructionPrices(Protocol):
 
     def computing(self, step: int) -> int:
         """The instruction of a step."""
+        ...
 
     def moving(self, nbytes: int, *, out: bool) -> int:
         """A move that an instruction waits for: out of fast memory, or into it."""
+        ...
 
     def copying(self, nbytes: int, *, out: bool) -> int:
         """A move by the copy engine, beside instructions."""
+        ...
 
 
 def uses(workload: Workload, step: int) -> list[Use]:

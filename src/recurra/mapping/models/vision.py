@@ -111,7 +111,7 @@ def _resnet_parameters() -> Tree:
     for count, width in RESNET_STAGES:
         for k in range(count):
             kernels = [(1, 1, channels, width), (3, 3, width, width), (1, 1, width, 4 * width)]
-            block = {"conv": [scaled_layer(*kernel) for kernel in kernels]}
+            block: Tree = {"conv": [scaled_layer(*kernel) for kernel in kernels]}
             if k == 0:
                 block["project"] = (1, 1, channels, 4 * width)
             blocks.append(block)
