@@ -62,38 +62,44 @@ class Board:
     def put(self, index: int, move: Move, used: list[tuple[int, int]] | None = None) -> int:
         """Place a buffer; return its reward. `used`: the time that its copy takes in each step."""
         self.moves[index] = move
-        if not move.covered:
-            for k in range(move.start // BLOCK, move.end // BLOCK + 1):
-                self._blocks[k].append(index)
+        for block in self._blocks_of(move):
+            block.append(index)
         if move.copied:
-            self._take_supply(index, self._demanded(index, move) if used is None else used)
-        before = self.latency(self._at[index])
-        self.traffic[self._at[index]] -= self._gain[index]
-        if self._bit[index] >= 0:
-            self.mask[self._at[index]] |= 1 << self._bit[index]
-        gained = before - self.latency(self._at[index])
-        self.reward += gained
-        return gained
+            self.used[index] = self._demanded(index, move) if used is None else used
+            self._change_supply(self.used[index], -1)
+        return self._change_traffic(index, -self._gain[index])
 
     def take(self, index: int) -> None:
         """Undo `put(index, ..)`, whatever was put since."""
         move = self.moves[index]
         assert move is not None, "only a placed buffer can be taken away"
-        before = self.latency(self._at[index])
         self.moves[index] = None
-        if not move.covered:
-            for k in range(move.start // BLOCK, move.end // BLOCK + 1):
-                self._blocks[k].remove(index)
+        for block in self._blocks_of(move):
+            block.remove(index)
         if move.copied:
-            used = self.used.pop(index)
-            for step, amount in used:
-                self.left[step] += amount
-            for step in _inner([step for step, _ in used]):
-                self.crossed[step] = False
-        self.traffic[self._at[index]] += self._gain[index]
+            self._change_supply(self.used.pop(index), 1)
+        self._change_traffic(index, self._gain[index])
+
+    def _blocks_of(self, move: Move) -> list[list[int]]:
+        return [] if move.covered else self._blocks[move.start // BLOCK : move.end // BLOCK + 1]
+
+    def _change_supply(self, used: list[tuple[int, int]], sign: int) -> None:
+        for step, amount in used:
+            self.left[step] += sign * amount
+        steps = [step for step, _ in used]
+        for step in range(min(steps, default=0), max(steps, default=0)):
+            self.crossed[step] = sign < 0
+
+    def _change_traffic(self, index: int, change: int) -> int:
+        """Change the traffic of a buffer's instruction, and flip its bit; return the reward."""
+        t = self._at[index]
+        before = self.latency(t)
+        self.traffic[t] += change
         if self._bit[index] >= 0:
-            self.mask[self._at[index]] &= ~(1 << self._bit[index])
-        self.reward += before - self.latency(self._at[index])
+            self.mask[t] ^= 1 << self._bit[index]
+        gained = before - self.latency(t)
+        self.reward += gained
+        return gained
 
     def latency(self, step: int) -> int:
         """The latency of an instruction, up to its overhead."""
@@ -186,13 +192,6 @@ class Board:
         assert need == 0, "a copy interval covers the demand"
         return used
 
-    def _take_supply(self, index: int, used: list[tuple[int, int]]) -> None:
-        self.used[index] = used
-        for step, amount in used:
-            self.left[step] -= amount
-        for step in _inner([step for step, _ in used]):
-            self.crossed[step] = True
-
     def solution(self) -> Solution:
         """The current placements."""
         return solution(self.moves)
@@ -201,8 +200,3 @@ class Board:
 def solution(moves: Sequence[Move | None]) -> Solution:
     """Return moves as placements."""
     return Solution(tuple(m and Placement(m.offset, m.start, m.end, m.copied) for m in moves))
-
-
-def _inner(steps: list[int]) -> range:
-    """The steps from which a copy goes on to the next."""
-    return range(min(steps), max(steps)) if steps else range(0)

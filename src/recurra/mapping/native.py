@@ -50,7 +50,6 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "game_observe": (None, (_POINTER, _INT, *(_POINTER,) * 4)),
     "game_moves": (None, (_POINTER, _POINTER)),
     "pack": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER)),
-    "arranger_clear": (None, (_POINTER,)),
     "arranger_arrange_repacking": (_INT, (_POINTER, _POINTER, _INT, _INT)),
     "arranger_improve": (_INT, (_POINTER, _INT, _INT, *(_POINTER,) * 6)),
     "arranger_moves": (None, (_POINTER, _POINTER)),
@@ -226,9 +225,6 @@ class NativeArranger(_NativeObject):
     """The native twin of `order_free_placer.Arranger`, which documents the methods."""
 
     kind = "arranger"
-
-    def clear(self) -> None:
-        self._library.arranger_clear(self._object)
 
     @property
     def reward(self) -> int:

@@ -73,10 +73,6 @@ class Arranger:
         self._best: list[Move | None] = list(self.board.moves)
         self._missed: list[tuple[int, int, int]] = []  # buffer, steps: what found no room
 
-    def clear(self) -> None:
-        """Put everything in slow memory; the best mapping is kept."""
-        self.board.clear()
-
     def arrange(self, order: Sequence[int] | np.ndarray) -> int:
         """Clear, place storages in this order, and return the reward."""
         return self.arrange_repacking(order, 0)
@@ -86,7 +82,7 @@ class Arranger:
 
         It repacks at most `most` times, whether it helps or not.
         """
-        self.clear()
+        self.board.clear()
         for s in order:
             self.place(s, PlacementOdds())
             if most and self._cramped():

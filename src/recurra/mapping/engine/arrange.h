@@ -160,7 +160,7 @@ class Arranger {
   }
 
  private:
-  // Until which step the tensor's place is free at least; `exactly`: not longer.
+  // The last step until which the tensor's addresses are certainly free; `exactly`: not longer.
   struct Free {
     i64 until = -1;
     bool exactly = false;
@@ -170,12 +170,12 @@ class Arranger {
     Move move;
     Used used;
   };
-  // What has one offset: a group, or a tensor from where it is made or comes until it leaves.
+  // Buffers with one offset: a group, or a tensor from its output or copy until it leaves.
   struct Piece {
     i64 start, end;
     std::vector<i64> buffers;
   };
-  struct Missed {  // what found no room
+  struct Missed {  // a failed placement
     i64 buffer, start, end;
   };
   std::vector<Missed> missed_;
@@ -184,9 +184,9 @@ class Arranger {
   std::vector<Old> old_;
   Refusals refusals_;
   Free free_;
-  bool adding_ = false;  // only adding; a group that is taken out again was no obstacle to itself
+  bool adding_ = false;  // placements are only added; removing a failed group does not count
 
-  // In the order of `repack`.
+  // The pieces in the order of `repack`.
   std::vector<Piece> pieces() const {
     std::vector<Piece> found;
     for (i64 s = 0; s < f.storages(); ++s) {
@@ -211,7 +211,7 @@ class Arranger {
     return found;
   }
 
-  // Is anything of the last storage left out that would fit, were all room in one piece?
+  // Returns whether only fragmentation keeps a buffer of the last storage out.
   bool cramped() {
     for (const Missed& m : missed_)
       if (!board.placed[m.buffer] &&
@@ -279,7 +279,7 @@ class Arranger {
     return Move{};
   }
 
-  // Is the tensor's place still free? Its later uses have the same answer.
+  // Returns whether the tensor's addresses are still free, which later uses share.
   bool stays(i64 i, i64 start, i64 t, i64 offset) {
     if (t > free_.until && !free_.exactly) {
       const i64 last = f.at[f.members[f.member_at[f.storage[i] + 1] - 1]];
@@ -295,7 +295,7 @@ class Arranger {
     return offset;
   }
 
-  // `board.lowest`. What is refused to a group is refused to all, not the reverse.
+  // `board.lowest`. A failure of a group is a failure of any buffer, but not the reverse.
   i64 asked(i64 i, i64 start, i64 end, i64 fixed) {
     if (!adding_ || fixed != kNowhere) return board.lowest(i, start, end, fixed);
     if (!f.grouped[f.storage[i]] && refusals_.covers(start, end, f.size[i])) return kNowhere;
@@ -304,7 +304,7 @@ class Arranger {
     return offset;
   }
 
-  // Where the copy could stay until the next use, if there is such a place.
+  // The move by which a copy could stay until the next use, if there is one.
   Move copied(i64 i, i64 start, i64 end, i64 fixed) {
     i64 offset = kNowhere;
     Free free;

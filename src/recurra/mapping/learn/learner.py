@@ -38,13 +38,12 @@ from recurra.mapping.learn.network_inputs import (
     program_features,
 )
 from recurra.mapping.learn.planning import NEVER, PlannedActions, planner
-from recurra.mapping.learn.replay import Batch, Replay, ReplaySegment, segments_of
+from recurra.mapping.learn.replay import Batch, Replay, segments_of
 from recurra.mapping.learn.settings import COMPILING, AgentSettings
 from recurra.mapping.struct_of_arrays import FlatProblem
 from recurra.nest.agents.actors import State
 from recurra.nest.agents.learning import keep, resumed
 from recurra.nest.agents.network import AdamState, clipped
-from recurra.nest.agents.replay import ReplayBuffer
 
 VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
 LEARNER = "mapping, Adam of one vector"  # identifies checkpoints of this learner
@@ -140,7 +139,14 @@ class GameLearner:
         buffer = buffers[int(self.random.integers(len(buffers)))]
         lane = int(self.random.integers(len(buffer)))
         old = segments_of({name: x[lane] for name, x in buffer.rows.items()})
-        self._renew(buffer, lane, *self._planned(old.views), old)
+        policy, value = self._planned(old.views)
+        new = policy[:-1]
+        if buffer is self.replay.demonstrations:  # their values are the returns of their games
+            part = self.settings.imitate
+            new = part * np.eye(new.shape[-1], dtype=np.float32)[old.action] + (1 - part) * new
+        else:
+            buffer.rows["value"][lane] = value
+        buffer.rows["policy"][lane] = new
 
     def _planned(self, views: GameView) -> tuple[np.ndarray, np.ndarray]:
         """The policies and values of a segment's states.
@@ -157,22 +163,6 @@ class GameLearner:
             plans.append(self.plan(self.weights, self.program, batch, key, temperature, 0))
         policy, value = (np.concatenate([np.asarray(p[k]) for p in plans]) for k in (1, 2))
         return policy[: len(at)], value[: len(at)]
-
-    def _renew(
-        self,
-        buffer: ReplayBuffer,
-        lane: int,
-        policy: np.ndarray,
-        value: np.ndarray,
-        old: ReplaySegment,
-    ) -> None:
-        new = policy[:-1]
-        if buffer is self.replay.demonstrations:  # their values are the returns of their games
-            part = self.settings.imitate
-            new = part * np.eye(new.shape[-1], dtype=np.float32)[old.action] + (1 - part) * new
-        else:
-            buffer.rows["value"][lane] = value
-        buffer.rows["policy"][lane] = new
 
     def update(self, count: int) -> None:
         """Make so many gradient steps."""

@@ -52,12 +52,8 @@ class _Tree:
     def __init__(self, search: Search) -> None:
         self.search, self.problem, self.flat = search, search.problem, search.flat
         self.offsets = _sums({b.size for b in self.problem.buffers}, self.problem.fast_size)
-        self.later = self._rest()
-
-    def _rest(self) -> list[int]:
-        """Bound the gain of all instructions from each step on."""
         most = [_most(self.problem, t) for t in range(self.problem.steps)]
-        return [int(x) for x in np.cumsum([0, *reversed(most)])[::-1]]
+        self.later = np.cumsum([0, *reversed(most)])[::-1].tolist()  # of all from a step on
 
     def visit(self, placed: Inside) -> bool:
         if not self.search.running():
