@@ -109,7 +109,6 @@ def correlation(problem: Problem, solutions: Sequence[Solution]) -> float:
 
     -1 is ideal; NaN if all are equal.
     """
-
     rewards = [float(s.reward(problem)) for s in solutions]
     latencies = [float(simulate(problem, s, contention=True).latency) for s in solutions]
     if len(set(rewards)) < 2 or len(set(latencies)) < 2:

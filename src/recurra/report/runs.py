@@ -176,7 +176,21 @@ class RunFolder:
         for tag in scalars:
             expect_free(tag)
         numbers = {tag: _number(tag, value) for tag, value in scalars.items()}
-        self._append({"step": int(step), "time": time.time(), **numbers})
+        row = {"step": int(step), "time": time.time(), **numbers}
+        line = json.dumps(row).encode() + b"\n"
+        try:
+            if self._file is None:
+                self._file = _open_whole(self.metrics)
+            self.is_new = False
+            before = os.fstat(self._file.fileno()).st_size
+            written = self._file.write(line)
+            if written != len(line):
+                os.ftruncate(self._file.fileno(), before)
+                raise OSError(f"only {written} of {len(line)} bytes fitted")
+        except OSError as error:
+            raise atomic_write.NotWrittenError(
+                f"{self.metrics} cannot be written", error, "the rows before are whole"
+            ) from error
 
     def rows(self) -> list[Row]:
         """All rows logged so far."""
@@ -223,22 +237,6 @@ class RunFolder:
         if kind is not None and self.is_new and not self.saved():
             for path in (self.metrics, self.config):  # so that another run can begin here
                 path.unlink(missing_ok=True)
-
-    def _append(self, row: Row) -> None:
-        line = json.dumps(row).encode() + b"\n"
-        try:
-            if self._file is None:
-                self._file = _open_whole(self.metrics)
-            self.is_new = False
-            before = os.fstat(self._file.fileno()).st_size
-            written = self._file.write(line)
-            if written != len(line):
-                os.ftruncate(self._file.fileno(), before)
-                raise OSError(f"only {written} of {len(line)} bytes fitted")
-        except OSError as error:
-            raise atomic_write.NotWrittenError(
-                f"{self.metrics} cannot be written", error, "the rows before are whole"
-            ) from error
 
 
 def read_object(path: Path) -> dict[str, Any]:

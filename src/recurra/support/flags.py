@@ -58,7 +58,6 @@ def spelled(text: str, names: Collection[str]) -> str:
 @contextmanager
 def in_flags(command: object) -> Generator[None]:
     """Rewrite errors without a source location: their settings become flags of the command."""
-
     try:
         yield
     except RecurraError as error:

@@ -8,7 +8,6 @@ from typing import Any
 
 def parse(text: str | bytes) -> Any:
     """Parse JSON; raises ValueError for every mistake in it, deep nesting included."""
-
     try:
         return json.loads(text)
     except RecursionError:

@@ -52,6 +52,5 @@ def tuple_of(texts: Iterable[str]) -> str:
 
 def moves(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """Return the line `a, b = c, d` that updates loop-carried variables, if any has changed."""
-
     changed = [(name, text) for name, text in pairs if name != text]
     return [" = ".join(map(", ".join, zip(*changed, strict=True)))] if changed else []

@@ -55,7 +55,6 @@ Failure = Callable[[Case], str | None]  # a description of the failure of a case
 
 def reduce(case: Case, failure: Failure, say: Callable[[str], None] = lambda _: None) -> Case:
     """Return the smallest case found with the same failure; raises RecurraError if it has none."""
-
     expected = failure(case)
     if expected is None:
         raise RecurraError(

@@ -127,7 +127,8 @@ def compare(
                 times[-1][name] = runs[name].run()
                 _expect_same(f"{workload.name}, {name}", runs[name].results(), expected)
             prices.append(gauge.round())
-    steady = _steady(np.array([sum(x.instructions) for x in prices]))
+    changes = np.abs(np.diff(np.log([sum(x.instructions) for x in prices])))
+    steady = np.flatnonzero(changes < STEADY).tolist()  # instructions take as long before as after
     counted = steady if len(steady) > 2 else list(range(rounds))
     drags = [x.drag for x in prices]
     sums = [problem_of(workload, fast_size, x) for x in prices]
@@ -150,11 +151,6 @@ def compare(
     return ComparedProblem(
         problem, str(gauge.slow), gauge.measured(), tables, len(steady), comparisons
     )
-
-
-def _steady(alone: Floats) -> list[int]:
-    """Return the rounds before and after which the instructions take the same time."""
-    return np.nonzero(np.abs(np.log(alone[1:] / alone[:-1])) < STEADY)[0].tolist()
 
 
 def _solve(answers: Answers, problem: Problem, summed: Problem) -> dict[str, Solution]:

@@ -78,7 +78,10 @@ class DiskFile(SlowMemory):
         try:
             if self.nbytes:
                 os.posix_fallocate(self.file, 0, self.nbytes)
-            self._touch()
+            # Write every page once: the first write of a page costs more than those after it.
+            block = pages(min(self.nbytes, 1 << 20))
+            for at in range(0, self.nbytes, len(block)):
+                self.write(block[: self.nbytes - at], at)
         except OSError as error:
             self.close()
             raise self._refused("hold the slow memory", error) from None
@@ -100,12 +103,6 @@ class DiskFile(SlowMemory):
         if kind in MEMORY:
             self.direct, self.no_direct_reason = False, f" ({kind} is RAM)"
         return file
-
-    def _touch(self) -> None:
-        """Write every page once: the first write of a page costs more than those after it."""
-        block = pages(min(self.nbytes, 1 << 20))
-        for at in range(0, self.nbytes, len(block)):
-            self.write(block[: self.nbytes - at], at)
 
     def __str__(self) -> str:
         text = f"slow memory: {self.nbytes / 2**20:.0f} MiB in {self.folder}, "

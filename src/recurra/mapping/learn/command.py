@@ -153,7 +153,6 @@ class MapTrainCommand:
 
     def prepare_folder(self) -> tuple[Path, Path]:
         """The files of curve and checkpoint; raises RecurraError if earlier ones would be lost."""
-
         curve, checkpoint = self.folder / "curve.jsonl", self.folder / "checkpoint.npz"
         if self.resume and not checkpoint.exists():
             raise RecurraError(

@@ -100,7 +100,6 @@ def observe_game(game: Game | NativeGame, cells: int) -> RawObservation:
 
 def view_games(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -> GameView:
     """Observe games of one program after so many moves each."""
-
     flat = games[0].flat
     n = len(flat.size)
     size, total = max(1, flat.problem.fast_size), max(1, flat.problem.total)
