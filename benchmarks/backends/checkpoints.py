@@ -15,7 +15,7 @@ from benchmarks.core.recurra_program import LAUNCH, program
 from benchmarks.core.workload import SEED
 from benchmarks.harness import Row
 from benchmarks.pairs import Clock, interleaved, ratio
-from recurra.checkpoint.background_writer import Behind
+from recurra.checkpoint.background_writer import BackgroundWriter
 
 B, T = 512, 250
 RESUME_MS, PER_CENT = 100.0, 5.0
@@ -52,7 +52,7 @@ def slower(ratio: float) -> float:
 
 def stepper(executable: Any, saves: bool) -> Any:
     """run(k): k more iterations, each saved after it was made, as `program.run` does."""
-    steps, behind = executable.execution.steps(SEED), Behind()
+    steps, behind = executable.execution.steps(SEED), BackgroundWriter()
 
     def run(index: int) -> None:
         done = 0

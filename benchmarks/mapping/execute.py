@@ -63,7 +63,7 @@ def rows_of(case: str, done: ComparedProblem) -> list[Row]:
     ours = done.comparisons[OURS]
     for name, x in done.comparisons.items():
         middle, ci95 = ratio(x.measured, x.simulated)
-        mine, theirs = x.middle
+        mine, theirs = x.medians
         who = f"{case} {name}"
         rows.append(Row(who, "step_ms", mine, "simulated", theirs, middle, ci95, limit, "exact"))
         progress(f"{who}: {x}")

@@ -17,7 +17,7 @@ from benchmarks.mapping.runs import Contest, Found, Runs, Wanted
 from benchmarks.mapping.tables import learned
 from benchmarks.pairs import ratio
 from recurra.mapping.engine_choice import engine
-from recurra.mapping.library import instance
+from recurra.mapping.model_library import instance
 
 KINDS = ("alexnet_train", "wavenet", "alphatensor", "transformer_train")  # of table 2
 OURS = "muzero"
@@ -42,7 +42,7 @@ def suite(quick: bool = False, out: Path | None = None, wanted: Wanted | None = 
     players = (OURS, *peers)
     seconds, seeds = wanted.effort(*((QUICK_SECONDS, QUICK_SEEDS) if quick else (SECONDS, SEEDS)))
     runs = Runs(engine(), seconds, out)
-    progress(runs.chosen.told)
+    progress(runs.chosen.description)
     found: dict[str, dict[str, list[Found]]] = {k: {who: [] for who in players} for k in kinds}
     rows: list[Row] = []
     for seed in range(seeds):

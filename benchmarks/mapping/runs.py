@@ -19,7 +19,7 @@ from benchmarks.parts import named
 from recurra.errors import RecurraError
 from recurra.mapping.bounds import bound
 from recurra.mapping.engine_choice import Engine
-from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.model_library import LIBRARY, instance
 from recurra.mapping.search import FINALISTS
 from recurra.mapping.simulate import simulate
 from recurra.mapping.solvers import solver_of

@@ -22,9 +22,9 @@ from benchmarks.mapping.runs import BASELINE, OURS, Contest, Found, Runs, Wanted
 from benchmarks.pairs import ratio
 from benchmarks.parts import named
 from recurra.mapping.engine_choice import Engine, engine
-from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.model_library import LIBRARY, instance
 from recurra.mapping.simulate import correlation
-from recurra.mapping.solvers.prod import used_of
+from recurra.mapping.solvers.default import fastest_finalist
 from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import Problem, Solution
 
@@ -75,7 +75,7 @@ def solved(quick: bool, out: Path | None, wanted: Wanted) -> list[Row]:
     peers = wanted.beside(PEERS)
     seconds, seeds = wanted.effort(*((QUICK_SECONDS, QUICK_SEEDS) if quick else (SECONDS, SEEDS)))
     runs = Runs(engine(), seconds, out)
-    progress(runs.chosen.told)
+    progress(runs.chosen.description)
     found: dict[str, dict[str, list[Found]]] = {}
     for seed in range(seeds):
         for name in names:
@@ -95,7 +95,7 @@ def search(
     """A run of everybody. `prod` is what the solver `prod` makes of two of these."""
     one = {who: runs.of(problem, who, seed) for who in dict.fromkeys((OURS, BASELINE, *peers))}
     mine = one[OURS]
-    used = used_of(problem, [*mine.last, mine.answer], one[BASELINE].answer)
+    used = fastest_finalist(problem, [*mine.last, mine.answer], one[BASELINE].answer)
     for who, x in {**one, "prod": Found(answer=used)}.items():
         found.setdefault(who, []).append(x)
 

@@ -1,7 +1,8 @@
-"""Checkpoints written behind a run: it goes on while the disk is waited for.
+"""A thread that writes checkpoints while the run continues.
 
-What is written is a copy. One step's files are on disk before the next step's are begun, so a kill
-loses the newest at most; a disk that is full is told at the next one, or at the end.
+It writes copies. The files of one step are on disk before those of the next step are begun, so a
+kill loses at most the newest; an error such as a full disk is raised at the next `wait`, or at the
+end.
 """
 
 from __future__ import annotations
@@ -9,41 +10,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from types import TracebackType
 from typing import ParamSpec
 
-Given = ParamSpec("Given")
+Arguments = ParamSpec("Arguments")
 
 
-class Behind:
-    """`with Behind() as behind: behind.submit(save, ...)`; leaving waits."""
+class BackgroundWriter:
+    """`with BackgroundWriter() as writer: writer.submit(save, ...)`; the end of the block waits."""
 
     def __init__(self) -> None:
         self.thread = ThreadPoolExecutor(1, "checkpoint")
         self.pending: list[Future[object]] = []
 
     def submit(
-        self, function: Callable[Given, object], *args: Given.args, **kwargs: Given.kwargs
+        self,
+        function: Callable[Arguments, object],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
     ) -> None:
         self.pending.append(self.thread.submit(function, *args, **kwargs))
 
     def wait(self) -> None:
-        """Returns when all is on disk; raises what went wrong."""
+        """Wait until everything is on disk; raises the error of a write."""
         pending, self.pending = self.pending, []
         for f in pending:
             f.result()
 
-    def __enter__(self) -> Behind:
+    def __enter__(self) -> BackgroundWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            with suppress(Exception) if error else nullcontext():
+            with suppress(Exception) if kind else nullcontext():
                 self.wait()
         finally:
             self.thread.shutdown()

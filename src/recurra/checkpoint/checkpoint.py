@@ -1,9 +1,9 @@
-"""Arrays and loop counters → one safetensors file; a kill leaves either the old or the new.
+"""Checkpoints: arrays and loop counters in one safetensors file, written atomically.
 
     checkpoints/00000007.safetensors
     checkpoints/00000008.safetensors     the newest, of iteration 8; `keep` of them stay
 
-What is in a file, and how its damage is found: safetensors_file.py.
+support/safetensors_file.py describes the contents of a file, and the checksum that detects damage.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ SUFFIX = ".safetensors"
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A loaded checkpoint; `warning` names the newer files that had to be passed over."""
+    """A loaded checkpoint; `warning` names the newer files that were skipped as damaged."""
 
     path: Path
     arrays: Arrays
@@ -44,11 +44,11 @@ def save(
     keep: int = 3,
     number: int | None = None,
 ) -> Path:
-    """Saves durably under a number, then drops all but the `keep` newest files.
+    """Save durably under a number, by default the next one, and remove all but the newest `keep`.
 
-    Without `number` it is the next one. What has a higher one is the future of a run that went back
-    behind it, or was started anew: it is dropped too, once the new file is safe.
-    `meta` is JSON: by convention `graph_hash`, its fingerprint, and `counters`, one per dimension.
+    Files with a higher number are of a run that was resumed from an earlier step, or restarted:
+    they are removed too, once the new file is safe. `meta` is JSON: by convention `graph_hash`, a
+    fingerprint, and `counters`, one per dimension.
     """
     if keep < 1:
         raise RecurraError(f"keep={keep} would delete the checkpoint just saved", hint="keep >= 1")
@@ -82,9 +82,9 @@ def load(
     graph_hash: str | None = None,
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> LoadedCheckpoint:
-    """The newest whole checkpoint of a directory, or exactly the file that is named.
+    """Load a file, or the newest undamaged checkpoint of a directory.
 
-    A damaged file is passed over aloud, through `warn` and `LoadedCheckpoint.warning`. With
+    Damaged files are skipped, and reported through `warn` and `LoadedCheckpoint.warning`. With
     `graph_hash`, a checkpoint of another graph is refused.
     """
     path = Path(path)
@@ -95,34 +95,34 @@ def load(
             hint="start it again, with overwrite=True if it has metrics in its folder",
         )
     if not path.is_dir():
-        return _matching(_read(path), graph_hash)
+        return _expect_graph(_read(path), graph_hash)
     damage: list[str] = []
     with atomic_write.locked(path, shared=True):
         for file in reversed(saved(path)):
             try:
-                found = _read(file)
+                loaded = _read(file)
             except RecurraError as error:
                 damage.append(str(error))
                 continue
             if damage:
                 warning = "\n".join([*damage, f"  went back to {file.name}"])
                 warn(warning)
-                found = LoadedCheckpoint(found.path, found.arrays, found.meta, warning)
-            return _matching(found, graph_hash)
+                loaded = replace(loaded, warning=warning)
+            return _expect_graph(loaded, graph_hash)
     if damage:
         raise RecurraError(f"no checkpoint in {path} is whole", facts="\n  ".join(damage))
     raise RecurraError(f"no checkpoint in {path}", hint=f"name a folder of *{SUFFIX} files")
 
 
 def saved(directory: str | Path) -> list[Path]:
-    """The checkpoint files of a directory, oldest first, whole or not."""
+    """Return the checkpoint files of a directory, oldest first, damaged ones included."""
     directory = Path(directory)
     files = _numbers(os.listdir(directory)) if directory.is_dir() else {}
     return [directory / files[n] for n in sorted(files)]
 
 
 def newest_meta(directory: str | Path) -> dict[str, Any]:
-    """The meta of a directory's newest whole checkpoint; {} if there is none."""
+    """Return the meta of a directory's newest undamaged checkpoint; {} if there is none."""
     for path in reversed(saved(directory)):
         with suppress(RecurraError):
             return _read(path).meta
@@ -136,37 +136,37 @@ def remove(directory: str | Path) -> None:
 
 
 def _numbers(names: Iterable[str]) -> dict[int, str]:
-    """The names of checkpoint files, by their numbers."""
+    """Map the numbers of checkpoint files to their names."""
     stems = ((name.removesuffix(SUFFIX), name) for name in names if name.endswith(SUFFIX))
     return {int(stem): name for stem, name in stems if stem.isdecimal()}
 
 
-def _matching(found: LoadedCheckpoint, graph_hash: str | None) -> LoadedCheckpoint:
-    theirs = found.meta.get("graph_hash")
+def _expect_graph(loaded: LoadedCheckpoint, graph_hash: str | None) -> LoadedCheckpoint:
+    theirs = loaded.meta.get("graph_hash")
     if graph_hash is not None and theirs != graph_hash:
         raise RecurraError(
             "this checkpoint belongs to another program",
-            facts=f"{found.path} was saved by graph {theirs}, this one is {graph_hash}",
+            facts=f"{loaded.path} was saved by graph {theirs}, this one is {graph_hash}",
             hint="resume with the settings in its config.json, or start a new run",
         )
-    return found
+    return loaded
 
 
 def _read(path: Path) -> LoadedCheckpoint:
-    """One file, verified: header, lengths, checksum."""
-    arrays, words = safetensors_file.read(path)
-    if words.get("format") != FORMAT:
+    """Read a file, and verify its header, lengths and checksum."""
+    arrays, metadata = safetensors_file.read(path)
+    if metadata.get("format") != FORMAT:
         raise RecurraError(
             f"{path} is not a checkpoint of this version",
-            facts=f"its format is {words.get('format')!r}, not {FORMAT!r}",
+            facts=f"its format is {metadata.get('format')!r}, not {FORMAT!r}",
         )
     if not safetensors_file.is_whole(path):
         raise RecurraError(f"checkpoint {path} is damaged", facts="its checksum does not match")
-    return LoadedCheckpoint(path, arrays, json_text.parsed(words["meta"]))
+    return LoadedCheckpoint(path, arrays, json_text.parse(metadata["meta"]))
 
 
 def pack(arrays: Mapping[str, ArrayLike], meta: Mapping[str, object]) -> list[bytes]:
-    """Header and body of a checkpoint; raises RecurraError for what it cannot hold."""
+    """Return the header and body of a file; raises RecurraError for unsupported values."""
     return safetensors_file.pack(arrays, {"format": FORMAT, "meta": _json(meta)})
 
 
@@ -187,7 +187,7 @@ def _json(meta: Mapping[str, object]) -> str:
 
 
 def _text_keys(value: object) -> bool:
-    """Are all keys of a tree text? Asked at every save."""
+    """Return whether all keys of a tree are text; this fast check runs at every save."""
     if isinstance(value, (str, int, float)):
         return True
     if isinstance(value, Mapping):
@@ -196,7 +196,7 @@ def _text_keys(value: object) -> bool:
 
 
 def _keys(value: object, where: str) -> Iterator[tuple[str, object]]:
-    """Every key of a tree, and where it stands."""
+    """Yield every key of a tree, and its path."""
     match value:
         case Mapping():
             for key, inner in value.items():
@@ -206,11 +206,11 @@ def _keys(value: object, where: str) -> Iterator[tuple[str, object]]:
             for k, inner in enumerate(value):
                 yield from _keys(inner, f"{where}[{k}]")
         case _:
-            pass
+            return
 
 
 def _scalar(value: Any) -> object:
-    """NumPy and JAX scalars are numbers; anything else is the caller's mistake."""
+    """Convert NumPy and JAX scalars, paths and mappings for JSON; raises TypeError for others."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()
     if isinstance(value, Path):

@@ -1,4 +1,4 @@
-"""The commands, `recurra COMMAND`: find one, parse its options, set the exit code.
+"""The command line, `recurra COMMAND`: find a command, parse its options, set the exit code.
 
 Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted. A user's mistake is reported without a
 traceback.
@@ -24,7 +24,7 @@ from recurra.support.atomic_write import WRONG_PATHS
 from recurra.support.flags import in_flags
 from recurra.support.optional_packages import missing_package
 
-# name → (where its options are, or a program of the benchmarks; what it does)
+# name → (the class of its options, or a program of the benchmarks; a description)
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "train reinforce": ("recurra.rl.recipes:Reinforce", "train a policy in an environment"),
     "train ppo": ("recurra.rl.recipes:Ppo", "the same by proximal policy optimization"),
@@ -92,15 +92,15 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of the command line."""
+    """Run the command line; return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    _show_what_can_be_shown()
-    with _no_interrupt_lost() as heard:
-        return exit_code(partial(_heeding, heard, partial(dispatch, words)))
+    _replace_unprintable()
+    with _record_interrupts() as interrupts:
+        return exit_code(partial(_respect_interrupts, interrupts, partial(dispatch, words)))
 
 
 def exit_code(command: Callable[[], int]) -> int:
-    """Run a command; a mistake is told on standard error and becomes an exit code."""
+    """Run a command; print a mistake on standard error, and return its exit code."""
     try:
         code = command()
         if (out := cast("TextIO | None", sys.stdout)) is not None:  # None: it was closed
@@ -116,49 +116,49 @@ def exit_code(command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return Interrupted.exit_code
-    except BrokenPipeError:  # the reader of our output has seen enough
-        _let_go_of_output()
+    except BrokenPipeError:  # the reader of our output has ended
+        _discard_output()
         return 1
     except MemoryError as error:
         print(f"there is not enough memory: {error}", file=sys.stderr)
         return 1
-    except OSError as error:  # a disk that is full, a file that may not be written
-        _let_go_of_output()
-        path = error.filename2 or error.filename  # what was to be replaced, not what by
+    except OSError as error:  # a full disk, or a file that is not writable
+        _discard_output()
+        path = error.filename2 or error.filename  # the target of a rename
         where = f": {path}" if path else ""
         print(f"the system says: {error.strerror or error}{where}", file=sys.stderr)
         return 2 if error.filename and error.errno in WRONG_PATHS else 1
 
 
-def _show_what_can_be_shown() -> None:
-    """A letter that the terminal's encoding has not is printed as `?`, as a name in bytes is."""
+def _replace_unprintable() -> None:
+    """Print letters that the terminal's encoding does not have as `?`."""
     out: Any = sys.stdout
     if getattr(out, "errors", None) == "strict" and hasattr(out, "reconfigure"):
         out.reconfigure(errors="replace")
 
 
-def _heeding(heard: list[int], command: Callable[[], int]) -> int:
-    """Run a command; whatever it fails by after Ctrl-C, of which others made that, is Ctrl-C."""
+def _respect_interrupts(interrupts: list[int], command: Callable[[], int]) -> int:
+    """Run a command; after Ctrl-C, turn errors that libraries raise back into KeyboardInterrupt."""
     try:
         return command()
     except RecurraError:
         raise
     except Exception as error:
-        if heard:
+        if interrupts:
             raise KeyboardInterrupt from error
         raise
 
 
 @contextmanager
-def _no_interrupt_lost() -> Generator[list[int]]:
-    """Ctrl-C is heard, also where a library makes another error of it, and comes again where Python
-    has to ignore it: in a callback of its garbage collector."""
-    before, heard = sys.unraisablehook, list[int]()
+def _record_interrupts() -> Generator[list[int]]:
+    """Record each Ctrl-C, and raise it again where Python ignores it: in a callback of the garbage
+    collector."""
+    before, interrupts = sys.unraisablehook, list[int]()
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     ours = usual and threading.current_thread() is threading.main_thread()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
+        interrupts.append(number)
         signal.default_int_handler(number, frame)
 
     def unraisable(ignored: Any) -> None:
@@ -173,40 +173,40 @@ def _no_interrupt_lost() -> Generator[list[int]]:
     if ours:
         signal.signal(signal.SIGINT, interrupt)
     try:
-        yield heard
+        yield interrupts
     finally:
         sys.unraisablehook = before
         if ours and signal.getsignal(signal.SIGINT) is interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _let_go_of_output() -> None:
-    """Drop what could not be written, so that Python does not try again when it ends."""
+def _discard_output() -> None:
+    """Discard unwritten output, so that Python does not try to write it again at exit."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def dispatch(given: list[str]) -> int:
-    """Runs the command whose one or two words `given` starts with."""
-    for words in (2, 1):
-        name = " ".join(given[:words])
+def dispatch(words: list[str]) -> int:
+    """Run the command whose name is the first one or two words."""
+    for count in (2, 1):
+        name = " ".join(words[:count])
         if name in COMMANDS:
-            return _run(name, given[words:])
-    group = [name for name in COMMANDS if given and name.startswith(f"{given[0]} ")]
-    rest = given[1:] if group else given
+            return _run(name, words[count:])
+    group = [name for name in COMMANDS if words and name.startswith(f"{words[0]} ")]
+    rest = words[1:] if group else words
     if not rest or rest[0] in ("-h", "--help"):
-        print(usage(group or list(COMMANDS), given[0] if group else ""))
+        print(usage(group or list(COMMANDS), words[0] if group else ""))
         return 0 if rest else 2
     if rest == ["--version"] and not group:
         print(f"recurra {recurra.__version__}")
         return 0
     known = [name.split()[1 if group else 0] for name in group or COMMANDS]
     close = difflib.get_close_matches(rest[0], known, 1)
-    if rest[0] in COMMANDS:  # one of no group
+    if rest[0] in COMMANDS:  # without a group
         close = [f"recurra {rest[0]}"]
-    words = f"{given[0]} {rest[0]}" if group else rest[0]
+    name = f"{words[0]} {rest[0]}" if group else rest[0]
     raise RecurraError(
-        f"there is no command `recurra {words}`",
+        f"there is no command `recurra {name}`",
         facts=f"there are: {', '.join(dict.fromkeys(known))}",
         hint=f"perhaps you meant {close[0]}" if close else "recurra --help",
     )
@@ -241,7 +241,7 @@ def run(options: Callable[..., Any], program: str, words: Sequence[str]) -> int:
 
 
 def usage(names: Sequence[str], group: str) -> str:
-    """The commands, one line each."""
+    """Return the help: one line per command."""
     lines = "\n".join(f"  {name:<16} {COMMANDS[name][1]}" for name in names)
     words = f"{group} COMMAND" if group else "COMMAND"
     head = f"usage: recurra {words} [options]\n\n{lines}\n\n"

@@ -1,4 +1,4 @@
-"""The commands that are not algorithms. Heavy imports stay inside."""
+"""The commands run, view, opt and reduce. Slow imports are inside functions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -58,7 +59,7 @@ class RunCommand:
     interpret: bool = False
     """Evaluate its programs equation by equation, slowly, instead of compiling them."""
     statements: int = 100
-    """With --interpret: how many evaluations are shown."""
+    """With --interpret: the number of evaluations to show."""
     check: Literal["nan", "bounds"] | None = None
     """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it;
     bounds: at the first read by data that leaves its axis."""
@@ -73,7 +74,7 @@ class RunCommand:
         except RecurraError:
             raise
         except Exception as error:
-            _tell(error, path)
+            _print_traceback(error, path)
             return 1
         return 0
 
@@ -94,8 +95,8 @@ class RunCommand:
         return compiling(check=self.check) if self.check else nullcontext()
 
 
-def _tell(error: Exception, script: Path) -> None:
-    """The traceback from the script's first frame on."""
+def _print_traceback(error: Exception, script: Path) -> None:
+    """Print the traceback from the script's first frame on."""
     frames = traceback.extract_tb(error.__traceback__)
     files = [frame.filename for frame in frames]
     start = files.index(str(script)) if str(script) in files else 0
@@ -216,16 +217,12 @@ class Reduce:
             failure = graph_reducer.by_pass(step, *read_options(self.options))
         else:
             failure = graph_reducer.by_command(self.check)
-        print(graph_reducer.reduce(graph_reducer.Case(graph, sizes), failure, _progress))
+        progress = partial(print, file=sys.stderr)
+        print(graph_reducer.reduce(graph_reducer.Case(graph, sizes), failure, progress))
         return 0
 
 
-def _progress(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
 def _pass(name: str) -> Pass:
-    """The pass of that name."""
     from recurra.compiler.pipeline import PASSES
 
     by_name = {step.name: step for step in PASSES}
@@ -254,7 +251,7 @@ def _graph(file: Path) -> Any:
     from recurra.ir.graph_parser import parse
     from recurra.ir.verify import verify
 
-    importlib.import_module("recurra.ops")  # fills the registry of ops
+    importlib.import_module("recurra.ops")  # registers the ops
     text = sys.stdin.read() if str(file) == "-" else _file(file).read_text()
     try:
         return verify(parse(text))
@@ -274,7 +271,7 @@ def _size(text: str) -> tuple[str, int]:
 
 
 def run_benchmarks(module: str, words: Sequence[str]) -> int:
-    """Run a program of the benchmarks, which only a checkout has, and return its exit code."""
+    """Run a program of the benchmarks, which are only in a checkout, and return its exit code."""
     places = (Path(__file__).resolve().parents[3], Path.cwd())
     root = next((place for place in places if _is_checkout(place)), None)
     if root is None:

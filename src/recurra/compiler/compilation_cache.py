@@ -38,7 +38,7 @@ from recurra.ir.user_objects import Resource, by_key
 from recurra.ops.control import Foreign
 from recurra.ops.source import Data
 from recurra.support import atomic_write, cpu, private_files
-from recurra.support.notices import told_if_long
+from recurra.support.notices import notice_if_long
 from recurra.support.private_files import NotPrivateError
 
 LARGEST = 1 << 30  # bytes of a cache, about 300 programs like a PPO: the last ones used are kept
@@ -267,7 +267,7 @@ def compilers() -> str:
             versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             versions.append(f"no {name}")
-    return f"{versions} {platform.python_version()} {cpu.described()}"
+    return f"{versions} {platform.python_version()} {cpu.fingerprint()}"
 
 
 def prune(root: Path, largest: int) -> None:

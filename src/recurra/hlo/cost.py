@@ -1,12 +1,13 @@
-"""HLO instruction → operations and bytes: what a roofline needs.
+"""The operations and bytes of HLO instructions, for a roofline.
 
-Counts are XLA's where they matter (dot, convolution); the rest is one operation per element, eight
-for a transcendental function. A fusion counts what is inside, and reads of an operand only the
-elements that it slices out.
+Dots and convolutions have XLA's counts; other instructions count one operation per element, or
+eight for a transcendental function. A fusion counts the instructions inside, and reads only the
+elements of an operand that it slices out.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from recurra.hlo.module import HloInstruction, HloModule
@@ -23,7 +24,7 @@ _SLICES = {"dynamic-slice", "gather", "slice"}
 
 @dataclass(frozen=True)
 class Work:
-    """Operations of the matrix unit and of the vector unit."""
+    """The operations of the matrix unit and of the vector unit."""
 
     matrix: float = 0.0
     vector: float = 0.0
@@ -37,38 +38,32 @@ class Work:
 
 @dataclass
 class Costs:
-    """Work and traffic of a module's instructions."""
+    """The work and memory traffic of a module's instructions."""
 
     module: HloModule
-    _known: dict[int, Work] = field(default_factory=dict)
+    _cache: dict[int, Work] = field(default_factory=dict)
 
     def work(self, computation: int) -> Work:
         """The work of all instructions of a computation."""
-        if computation not in self._known:
-            total = Work()
-            for x in self.module.computations[computation].instructions.values():
-                total += self.of(x, computation)
-            self._known[computation] = total
-        return self._known[computation]
+        if computation not in self._cache:
+            instructions = self.module.computations[computation].instructions.values()
+            self._cache[computation] = sum((self.of(x, computation) for x in instructions), Work())
+        return self._cache[computation]
 
     def of(self, instruction: HloInstruction, computation: int) -> Work:
-        """The work of one instruction: loops times their trips, of branches the largest."""
+        """The work of one instruction: of a loop for all trips, of a conditional the largest."""
         operands = self.module.computations[computation].instructions
         n = float(instruction.shape.count)
         if instruction.op == "dot":
             left = operands[instruction.operands[0]].shape
-            for d in instruction.contracted:
-                n *= left.dims[d]
-            return Work(matrix=2 * n)
+            return Work(matrix=2 * n * math.prod(left.dims[d] for d in instruction.contracted))
         if instruction.op == "convolution":
             kernel = operands[instruction.operands[1]].shape
-            return Work(
-                matrix=2 * n * kernel.count / max(1, kernel.dims[instruction.kernel_features])
-            )
+            features = max(1, kernel.dims[instruction.kernel_features])
+            return Work(matrix=2 * n * kernel.count / features)
         if instruction.op == "while":
-            return (
-                self.work(instruction.called[0]) + self.work(instruction.called[1])
-            ) * instruction.trips
+            body, condition = instruction.called[0], instruction.called[1]
+            return (self.work(body) + self.work(condition)) * instruction.trips
         if instruction.op == "conditional":
             return max(map(self.work, instruction.called), key=lambda w: (w.matrix, w.vector))
         if instruction.op in ("fusion", "call"):
@@ -91,7 +86,7 @@ class Costs:
         return Work(vector=n)
 
     def reads(self, instruction: HloInstruction, index: int, computation: int) -> int:
-        """Bytes that an instruction reads of its array operand k."""
+        """The bytes that an instruction reads of an array operand."""
         operands = self.module.computations[computation].instructions
         full = operands[instruction.operands[index]].shape.nbytes
         if index == 0 and instruction.op in _SLICES:
@@ -111,7 +106,7 @@ class Costs:
         return 0 if all(u.op == "dynamic-update-slice" for u in users) else full
 
     def writes(self, instruction: HloInstruction, computation: int) -> int:
-        """Bytes that an instruction writes of its array result."""
+        """The bytes that an instruction writes of its array result."""
         where, update = computation, instruction
         if instruction.op in ("fusion", "call"):
             where, update = instruction.called[0], self._root(instruction.called[0])
@@ -129,14 +124,13 @@ class Costs:
         root = self._root(x.called[0])
         if root.op not in ("dynamic-update-slice", "scatter"):
             return None
-        target = self._through(x.called[0], root.operands[0])
+        target = self._skip_bitcasts(x.called[0], root.operands[0])
         return target.parameter if target.op == "parameter" else None
 
     def _root(self, computation: int) -> HloInstruction:
-        return self._through(computation, self.module.computations[computation].root)
+        return self._skip_bitcasts(computation, self.module.computations[computation].root)
 
-    def _through(self, computation: int, at: int) -> HloInstruction:
-        """The instruction behind bitcasts."""
+    def _skip_bitcasts(self, computation: int, at: int) -> HloInstruction:
         x = self.module.computations[computation].instructions[at]
         while x.op == "bitcast":
             x = self.module.computations[computation].instructions[x.operands[0]]

@@ -1,24 +1,25 @@
-"""A scheduled computation → its steps, and the values that they read and write.
+"""The steps of a scheduled computation, and the values that they read and write.
 
-A value is what XLA calls a logical buffer: an array that one instruction makes. Tuples and bitcasts
-hand values on. A while loop is one step: what it hands on unchanged it reads, what it carries it
-updates in place, and what lives only within its body is traffic of its own.
+A value is a logical buffer of XLA: an array that one instruction computes. Tuples and bitcasts
+forward values. A while loop is one step: it reads the values that it forwards unchanged, updates
+its loop-carried values in place, and values that live only in its body are its local traffic.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from recurra.hlo.cost import Costs, Work
 from recurra.hlo.module import HloInstruction, HloModule, Path
 
-Leaves = Mapping[Path, int]  # which value is at which leaf of an instruction's result
+Leaves = Mapping[Path, int]  # the value at each leaf of an instruction's result
 
 
 @dataclass(frozen=True)
 class FlowValue:
-    """An array: its bytes, the step that makes it (-1: none), and where XLA names it."""
+    """An array: its bytes, the step that computes it (-1: none), and XLA's name for it."""
 
     nbytes: int
     step: int
@@ -28,7 +29,7 @@ class FlowValue:
 
 @dataclass
 class FlowStep:
-    """One instruction: bytes that it moves of each value, and of what nobody else sees."""
+    """One instruction: the bytes that it reads and writes of each value, and its local traffic."""
 
     name: str
     op: str
@@ -54,7 +55,7 @@ class ValueFlow:
     _at: dict[int, Leaves] = field(default_factory=dict)
 
     def new(self, nbytes: int, instruction: HloInstruction, leaf: Path, step: int) -> int:
-        """A value more."""
+        """Add a value; return its number."""
         self.values.append(FlowValue(nbytes, step, instruction.id, leaf))
         return len(self.values) - 1
 
@@ -62,8 +63,8 @@ class ValueFlow:
         """The leaves of an instruction's result."""
         return self._at[instruction]
 
-    def handed_on(self, instruction: HloInstruction) -> Leaves | None:
-        """The leaves of an instruction that computes nothing."""
+    def forwarded(self, instruction: HloInstruction) -> Leaves | None:
+        """The leaves of an instruction that computes nothing; None for others."""
         if instruction.op in ("parameter", "constant"):
             return {
                 p: self.new(s.nbytes, instruction, p, -1) for p, s in instruction.shape.leaves()
@@ -85,8 +86,8 @@ class ValueFlow:
         return None
 
     def visit(self, instruction: HloInstruction) -> None:
-        """Adds what one instruction does."""
-        leaves = self.handed_on(instruction)
+        """Add one instruction, as a step unless it only forwards values."""
+        leaves = self.forwarded(instruction)
         if leaves is None:
             step = FlowStep(
                 instruction.name,
@@ -120,7 +121,10 @@ class ValueFlow:
     def _loop(self, instruction: HloInstruction, step: FlowStep) -> Leaves:
         body = flow(self.module, instruction.called[0], self.costs)
         inside = body.parameters.get(0, {})
-        read, written = _traffic(body)
+        read, written = Counter[int](), dict[int, int]()  # bytes of each value in one iteration
+        for s in body.steps:
+            read.update(s.reads)
+            written.update(s.writes)
         leaves: dict[Path, int] = {}
         for p, v in self._at[instruction.operands[0]].items():
             moved = instruction.trips * read.pop(inside[p], 0) if p in inside else 0
@@ -137,32 +141,21 @@ class ValueFlow:
 
 
 def flow(module: HloModule, computation: int, costs: Costs) -> ValueFlow:
-    """Steps and values of a computation."""
-    found = ValueFlow(module, computation, costs)
+    """Return the steps and values of a computation."""
+    result = ValueFlow(module, computation, costs)
     c = module.computations[computation]
     for x in c.instructions.values():
-        found.visit(x)
-    found.result = found.leaves(c.root)
-    return found
-
-
-def _traffic(body: ValueFlow) -> tuple[dict[int, int], dict[int, int]]:
-    """Bytes read and written of each value in one iteration."""
-    read: dict[int, int] = {}
-    written: dict[int, int] = {}
-    for s in body.steps:
-        for v, n in s.reads.items():
-            read[v] = read.get(v, 0) + n
-        written.update(s.writes)
-    return read, written
+        result.visit(x)
+    result.result = result.leaves(c.root)
+    return result
 
 
 def heaviest_loop(module: HloModule, computation: int, costs: Costs) -> HloInstruction | None:
-    """The while loop of a computation in which most work is done."""
+    """Return the while loop of a computation with the most work, if it has any loop."""
+
+    def operations(loop: HloInstruction) -> float:
+        work = costs.of(loop, computation)
+        return work.matrix + work.vector
+
     loops = [x for x in module.computations[computation].instructions.values() if x.op == "while"]
-    return max(loops, key=lambda x: _weight(costs, x, computation), default=None)
-
-
-def _weight(costs: Costs, instruction: HloInstruction, computation: int) -> float:
-    work = costs.of(instruction, computation)
-    return work.matrix + work.vector
+    return max(loops, key=operations, default=None)

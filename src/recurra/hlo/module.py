@@ -1,26 +1,27 @@
-"""A serialized `HloModuleProto` → instructions in the order in which they run.
+"""Read a serialized `HloModuleProto`: its instructions in the order of the schedule.
 
 Field numbers are those of xla/service/hlo.proto and xla/xla_data.proto.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from recurra.hlo.protobuf import HloError, Message
 
-Path = tuple[int, ...]  # where a leaf of a tuple is
+Path = tuple[int, ...]  # the indices of a leaf in nested tuples
 _TUPLE = 13
-_WIDTHS = (  # bytes of an element, by PrimitiveType
-    *({k: 1 for k in (1, 2, 6, 19, 20, 21, 22, 23, 24, 25)}.items()),
-    *({k: 2 for k in (3, 7, 10, 16)}.items()),
-    *({k: 4 for k in (4, 8, 11)}.items()),
-    *({k: 8 for k in (5, 9, 12, 15)}.items()),
-    (18, 16),
-)
-WIDTH: Mapping[int, int] = dict(_WIDTHS)
+_TYPES = {  # PrimitiveTypes by the bytes of an element
+    1: (1, 2, 6, 19, 20, 21, 22, 23, 24, 25),
+    2: (3, 7, 10, 16),
+    4: (4, 8, 11),
+    8: (5, 9, 12, 15),
+    16: (18,),
+}
+WIDTH: Mapping[int, int] = {k: width for width, types in _TYPES.items() for k in types}
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,18 @@ class Shape:
 
     @property
     def count(self) -> int:
-        """Elements of an array."""
-        n = 1
-        for d in self.dims:
-            n *= d
-        return n
+        """The number of elements of an array."""
+        return math.prod(self.dims)
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of all arrays in it."""
+        """The bytes of all arrays in it."""
         if self.element == _TUPLE:
             return sum(p.nbytes for p in self.parts)
         return self.count * WIDTH.get(self.element, 0)
 
     def leaves(self, at: Path = ()) -> Iterator[tuple[Path, Shape]]:
-        """The arrays in it, and where they are."""
+        """Yield the arrays in it, and their paths."""
         if self.element != _TUPLE:
             yield at, self
         for k, p in enumerate(self.parts):
@@ -56,7 +54,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class HloInstruction:
-    """One instruction; operands and called computations by id."""
+    """One instruction; its operands and called computations are ids."""
 
     id: int
     name: str
@@ -67,14 +65,14 @@ class HloInstruction:
     parameter: int
     index: int  # of get-tuple-element
     target: str  # of custom-call
-    contracted: tuple[int, ...]  # dims of the left operand, of dot
-    kernel_features: int  # dim of the kernel that counts output features, of convolution
-    trips: int  # of while, 1 if it is not known
+    contracted: tuple[int, ...]  # of dot: dims of the left operand
+    kernel_features: int  # of convolution: the kernel's dim of output features
+    trips: int  # of while: the trip count, 1 if unknown
 
 
 @dataclass(frozen=True)
 class Computation:
-    """Instructions by id, in the order in which they run."""
+    """Instructions by id, in the order of the schedule."""
 
     name: str
     instructions: Mapping[int, HloInstruction]
@@ -83,11 +81,11 @@ class Computation:
     @cached_property
     def users(self) -> Mapping[int, tuple[HloInstruction, ...]]:
         """Map each instruction to its readers."""
-        found: dict[int, list[HloInstruction]] = {}
+        users: dict[int, tuple[HloInstruction, ...]] = {}
         for x in self.instructions.values():
             for o in dict.fromkeys(x.operands):
-                found.setdefault(o, []).append(x)
-        return {k: tuple(v) for k, v in found.items()}
+                users[o] = (*users.get(o, ()), x)
+        return users
 
     @cached_property
     def parameters(self) -> Mapping[int, HloInstruction]:
@@ -105,7 +103,7 @@ class HloModule:
 
 
 def read_module(data: bytes) -> HloModule:
-    """Raises `HloError` for what is not a scheduled module."""
+    """Read a module; raises `HloError` if it is malformed or not scheduled."""
     m = Message(data)
     order = {
         entry.number(1): entry.message(2).numbers(1) for entry in m.message(7).messages(1)
@@ -121,25 +119,25 @@ def read_module(data: bytes) -> HloModule:
             hint="take the module of a compiled executable",
         )
     for c in computations.values():
-        _in_order(c, computations)
+        _check_order(c, computations)
     return HloModule(m.text(1), entry, computations)
 
 
 def _computation(message: Message, order: Mapping[int, list[int]]) -> Computation:
-    found = {x.id: x for x in map(_instruction, message.messages(2))}
+    by_id = {x.id: x for x in map(_instruction, message.messages(2))}
     name = message.text(1)
-    ids = order.get(message.number(5)) or list(found)
-    if sorted(ids) != sorted(found) or message.number(6) not in found:
+    ids = order.get(message.number(5)) or list(by_id)
+    if sorted(ids) != sorted(by_id) or message.number(6) not in by_id:
         raise HloError(
             f"malformed HLO: the schedule of {name} names other instructions than it has"
         )
-    return Computation(name, {i: found[i] for i in ids}, message.number(6))
+    return Computation(name, {i: by_id[i] for i in ids}, message.number(6))
 
 
-def _in_order(computation: Computation, computations: Mapping[int, Computation]) -> None:
-    seen: set[int] = set()
+def _check_order(computation: Computation, computations: Mapping[int, Computation]) -> None:
+    earlier: set[int] = set()
     for x in computation.instructions.values():
-        late = [o for o in x.operands if o not in seen]
+        late = [o for o in x.operands if o not in earlier]
         if late:
             other = computation.instructions.get(late[0])
             raise HloError(
@@ -148,7 +146,7 @@ def _in_order(computation: Computation, computations: Mapping[int, Computation])
             )
         if any(k not in computations for k in x.called):
             raise HloError(f"malformed HLO: {x.name} calls a computation that is not there")
-        seen.add(x.id)
+        earlier.add(x.id)
 
 
 def _instruction(message: Message) -> HloInstruction:
@@ -169,13 +167,12 @@ def _instruction(message: Message) -> HloInstruction:
 
 
 def _trips(backend_config: str) -> int:
-    """XLA notes a loop's number of iterations in JSON: "known_trip_count":{"n":"64"}."""
-    _, found, after = backend_config.partition("known_trip_count")
+    """Return the trip count in XLA's JSON, as in "known_trip_count":{"n":"64"}; 1 if unknown."""
+    _, _, after = backend_config.partition("known_trip_count")
     digits = "".join(c for c in after.partition("}")[0] if c.isdigit())
-    return int(digits) if found and digits else 1
+    return int(digits or 1)
 
 
 def _shape(message: Message) -> Shape:
-    return Shape(
-        message.number(2), tuple(message.numbers(3)), tuple(_shape(p) for p in message.messages(4))
-    )
+    parts = tuple(map(_shape, message.messages(4)))
+    return Shape(message.number(2), tuple(message.numbers(3)), parts)

@@ -1,4 +1,4 @@
-"""Bytes of a protocol-buffers message → its fields, without a schema.
+"""Read the fields of a protocol-buffers message, without a schema.
 
 The encoding: https://protobuf.dev/programming-guides/encoding
 """
@@ -9,11 +9,11 @@ from recurra.errors import RecurraError
 
 
 class HloError(RecurraError):
-    """Bytes that are no scheduled HLO module."""
+    """Bytes that are not a scheduled HLO module."""
 
 
 class Message:
-    """Fields by number; the accessors say how a field is to be read."""
+    """The fields of a message by number; each accessor reads one type."""
 
     def __init__(self, data: bytes) -> None:
         self._fields: dict[int, list[int | bytes]] = {}
@@ -28,43 +28,39 @@ class Message:
         return [Message(x) for x in self._bytes(number)]
 
     def message(self, number: int) -> Message:
-        """A sub-message, empty if it is not there."""
-        found = self._bytes(number)
-        return Message(found[-1] if found else b"")
+        """A sub-message, empty if it is missing."""
+        return Message(self.data(number))
 
     def data(self, number: int) -> bytes:
-        """A sub-message as it is, empty if it is not there."""
-        found = self._bytes(number)
-        return found[-1] if found else b""
+        """The bytes of a sub-message or string, empty if it is missing."""
+        return (self._bytes(number) or [b""])[-1]
 
     def text(self, number: int) -> str:
-        """A string, empty if it is not there."""
-        found = self._bytes(number)
-        return found[-1].decode("utf-8", "replace") if found else ""
+        """A string, empty if it is missing."""
+        return self.data(number).decode("utf-8", "replace")
 
-    def number(self, number: int, default: int = 0) -> int:
-        """A signed number."""
-        found = self.numbers(number)
-        return found[-1] if found else default
+    def number(self, number: int) -> int:
+        """A signed number, 0 if it is missing."""
+        return (self.numbers(number) or [0])[-1]
 
     def numbers(self, number: int) -> list[int]:
         """Repeated signed numbers, packed or not."""
-        found: list[int] = []
+        values: list[int] = []
         for x in self._fields.get(number, []):
             if isinstance(x, int):
-                found.append(_signed(x))
+                values.append(_signed(x))
                 continue
             i = 0
             while i < len(x):
                 value, i = _varint(x, i)
-                found.append(_signed(value))
-        return found
+                values.append(_signed(value))
+        return values
 
     def _bytes(self, number: int) -> list[bytes]:
-        found = self._fields.get(number, [])
-        if any(isinstance(x, int) for x in found):
+        values = self._fields.get(number, [])
+        if any(isinstance(x, int) for x in values):
             raise HloError(f"malformed HLO: field {number} is a number, not a message")
-        return [x for x in found if isinstance(x, bytes)]
+        return [x for x in values if isinstance(x, bytes)]
 
 
 def _value(data: bytes, index: int, kind: int) -> tuple[int | bytes, int]:

@@ -148,7 +148,7 @@ def read_json(path: Path) -> Any:
     Raises RecurraError if the file is missing or is not JSON.
     """
     try:
-        return json_text.parsed(path.read_text(encoding="utf-8-sig"))
+        return json_text.parse(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise RecurraError(
             f"there is no file {path}",

@@ -1,9 +1,8 @@
-"""`recurra map ..`: solve a problem, import one, build the native engine."""
+"""The commands `recurra map ..`: solve, import, pack, show the library, build the engine."""
 
 from __future__ import annotations
 
 import json
-import re
 import runpy
 import sys
 import time
@@ -11,36 +10,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
 from recurra.mapping.engine_choice import Engine, Which
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution
-from recurra.support import atomic_write
+from recurra.support import atomic_write, byte_units
 
 if TYPE_CHECKING:
     from recurra.mapping.bounds import Bound
-    from recurra.mapping.machine import Machine
+    from recurra.mapping.machine_model import Machine
     from recurra.mapping.models.training import Model
 
-_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-PROVING = 30.0  # seconds for the bound, at the least
+PROVING = 30.0  # at least this number of seconds for the bound
 
 
-def nbytes(text: str) -> int:
-    """`1MiB` → 1048576."""
-    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
-    if match is None or match[2] not in _UNITS:
-        raise RecurraError(
-            f"{text!r} is no amount of memory", facts="it is a whole number, with KiB, MiB or GiB"
-        )
-    return int(match[1]) * _UNITS[match[2]]
-
-
-def _size(text: str | None) -> int | None:
-    return None if text is None else nbytes(text)
+def fast_size_of(text: str | None) -> int | None:
+    """Return the bytes of an option --fast-size, if it is given."""
+    return None if text is None else byte_units.parse(text)
 
 
 Result = TypeVar("Result")
@@ -82,24 +71,23 @@ class Solve:
         from recurra.mapping.solvers import solver_of
 
         solve = solver_of(self.solver)
-        problem = problem_of(self.file, _size(self.fast_size))
+        problem = problem_of(self.file, fast_size_of(self.fast_size))
         chosen = engine(self.engine)
-        self.tell(str(problem))
-        self.tell(chosen.told)
+        print(f"{problem}\n{chosen.description}", file=sys.stderr)
         curve: list[tuple[float, int]] = []
         with _SolverBar(self.seconds, problem, shown=not self.json) as bar:
 
-            def told(spent: float, reward: int, solution: Solution) -> None:
+            def progress(spent: float, reward: int, solution: Solution) -> None:
                 curve.append((spent, reward))
                 bar.update(spent, reward)
 
-            solution = solve(problem, self.seconds, self.seed, told, chosen)
-        return self.report(problem, solution, curve, chosen.told)
+            solution = solve(problem, self.seconds, self.seed, progress, chosen)
+        return self.report(problem, solution, curve, chosen.description)
 
     def report(
         self, problem: Problem, solution: Solution, curve: list[tuple[float, int]], engine: str
     ) -> int:
-        """Prints and writes what was found."""
+        """Print and write the solution and its figures."""
         from recurra.mapping.pictures import page, png
         from recurra.mapping.simulate import simulate, speedup
         from recurra.storage.mapping_problem_text import solution_to_json
@@ -110,7 +98,7 @@ class Solve:
         limit = most and most.reward
         _write(self.html, lambda: page(problem, solution, curve, limit).encode())
         total = max(1, problem.total)
-        found = {
+        figures = {
             "problem": problem.name,
             "solver": self.solver,
             "seed": self.seed,
@@ -126,37 +114,34 @@ class Solve:
             "simulated_speedup": speedup(problem, solution),
         }
         if self.json:
-            print(json.dumps(found))
+            print(json.dumps(figures))
             return 0
         print(solution)
-        print(f"gains {found['share']:.4f} of all there is to gain", end="")
-        print(f"; no mapping gains more than {found['bound']:.4f}" if most else "")
+        print(f"gains {figures['share']:.4f} of all there is to gain", end="")
+        print(f"; no mapping gains more than {figures['bound']:.4f}" if most else "")
         print(
-            f"simulated {found['simulated_us']:,.1f} µs, {found['simulated_speedup']:.3f}", end=""
+            f"simulated {figures['simulated_us']:,.1f} µs, {figures['simulated_speedup']:.3f} "
+            "times faster than with everything in slow memory"
         )
-        print(" times faster than with everything in slow memory")
         return 0
 
     def limit(self, problem: Problem) -> Bound | None:
-        """The upper bound, if it is wanted and nobody interrupts it."""
+        """The upper bound, unless it is turned off or interrupted."""
         from recurra.mapping.bounds import bound
 
         seconds = max(PROVING, self.seconds)
         if not self.bound:
             return None
-        self.tell(f"an upper bound, in {seconds:g} s at most ..")
+        print(f"an upper bound, in {seconds:g} s at most ..", file=sys.stderr)
         try:
             return bound(problem, seconds=seconds)
         except KeyboardInterrupt:
-            self.tell("interrupted: without it")
+            print("interrupted: without it", file=sys.stderr)
             return None
-
-    def tell(self, text: str) -> None:
-        print(text, file=sys.stderr)
 
 
 class _SolverBar:
-    """A bar on standard error, where a person looks at it."""
+    """A progress bar on standard error, if that is a terminal."""
 
     def __init__(self, seconds: float, problem: Problem, *, shown: bool) -> None:
         from rich.console import Console
@@ -212,20 +197,20 @@ class Import:
 
     def problem(self) -> Problem:
         """The imported problem."""
-        from recurra.mapping.hlo.extract import extract
-        from recurra.mapping.library import LIBRARY
-        from recurra.mapping.machine import machine_of
+        from recurra.mapping.machine_model import machine_of
+        from recurra.mapping.model_library import LIBRARY
+        from recurra.mapping.problem_from_hlo import extract
 
         machine = machine_of(self.machine)
         self.check()
-        size = _size(self.fast_size)
+        size = fast_size_of(self.fast_size)
         machine = machine if size is None else replace(machine, fast_size=size)
         path = Path(self.source)
         if path.suffix == ".csv":
             return problem_of(self.source, size)
         if self.source in LIBRARY:
             problem = LIBRARY[self.source].problem(self.source)
-            return problem if size is None else _resized(problem, size)
+            return problem if size is None else replace(problem, fast_size=size)
         if path.suffix == ".pb":
             module = _read(path)
             found = extract(module, machine, loop=self.loop, supply=self.supply, name=path.stem)
@@ -233,15 +218,16 @@ class Import:
         return self.function(machine)
 
     def check(self) -> None:
-        """Is everything that is said of any matter here?"""
-        from recurra.mapping.library import LIBRARY
+        """Raise RecurraError for an option that has no effect on this source."""
+        from recurra.mapping.model_library import LIBRARY
 
         if self.loop < 0:
             raise RecurraError(f"--loop {self.loop} is negative", hint="0: the whole program")
-        given = [x for x in ("machine", "loop", "supply") if getattr(self, x) != getattr(Import, x)]
-        if given and (self.source in LIBRARY or self.source.endswith(".csv")):
+        options = ("machine", "loop", "supply")
+        changed = [x for x in options if getattr(self, x) != getattr(Import, x)]
+        if changed and (self.source in LIBRARY or self.source.endswith(".csv")):
             raise RecurraError(
-                f"--{given[0]} is of no matter for {self.source}",
+                f"--{changed[0]} is of no matter for {self.source}",
                 facts="models of the library have their own, and packings have none",
                 hint="leave it out, or import FILE.py:NAME or FILE.pb",
             )
@@ -290,14 +276,15 @@ class MapPackCommand:
         if not self.files:
             raise RecurraError("there is nothing to pack", hint="recurra map pack FILE.csv ..")
         self.check()
-        problems = [problem_of(file, nbytes(self.fast_size)) for file in self.files]
+        size = fast_size_of(self.fast_size)
+        problems = [problem_of(file, size) for file in self.files]
         chosen = engine(self.engine)
-        print(chosen.told, file=sys.stderr)
-        done = [self.packed(*x, chosen) for x in zip(self.files, problems, strict=True)]
-        return 0 if all(done) else 1
+        print(chosen.description, file=sys.stderr)
+        packed = [self.pack(*x, chosen) for x in zip(self.files, problems, strict=True)]
+        return 0 if all(packed) else 1
 
     def check(self) -> None:
-        """No file is written over another, or over what was read."""
+        """Raise RecurraError if a file would be written over another one, or over its source."""
         if self.out is None:
             return
         names = [Path(file).name for file in self.files]
@@ -313,8 +300,8 @@ class MapPackCommand:
         except OSError as error:
             raise RecurraError(f"{self.out} cannot be written", facts=str(error)) from None
 
-    def packed(self, file: str, problem: Problem, chosen: Engine) -> bool:
-        """One line of what was found; is everything placed?"""
+    def pack(self, file: str, problem: Problem, chosen: Engine) -> bool:
+        """Pack one file and print a line about it; return whether everything is placed."""
         from recurra.mapping.solvers import solver_of
         from recurra.storage.mapping_problem_text import packing_to_csv
 
@@ -322,20 +309,17 @@ class MapPackCommand:
         answer = solver_of("pack")(problem, self.seconds, self.seed, None, chosen)
         spent = time.process_time() - start
         placed = sum(p is not None for p in answer.placements)
-        whole = placed == len(problem.buffers)
+        complete = placed == len(problem.buffers)
         if self.json:
-            found = {"file": file, "buffers": len(problem.buffers), "placed": placed}
-            print(json.dumps({**found, "packed": whole, "cpu_s": spent}), flush=True)
+            counts = {"file": file, "buffers": len(problem.buffers), "placed": placed}
+            print(json.dumps({**counts, "packed": complete, "cpu_s": spent}), flush=True)
         else:
-            told = "packed" if whole else f"not packed, {placed} placed"
-            print(f"{file}: {len(problem.buffers)} buffers, {told}, {spent:.2f} s", flush=True)
-        if self.out is not None and whole:
-            path = self.out / Path(file).name
-            _write(
-                path,
-                lambda: packing_to_csv(Path(file).read_text("utf-8-sig"), problem, answer).encode(),
-            )
-        return whole
+            result = "packed" if complete else f"not packed, {placed} placed"
+            print(f"{file}: {len(problem.buffers)} buffers, {result}, {spent:.2f} s", flush=True)
+        if self.out is not None and complete:
+            text = packing_to_csv(Path(file).read_text("utf-8-sig"), problem, answer)
+            atomic_write.save(self.out / Path(file).name, text)
+        return complete
 
 
 @dataclass(frozen=True)
@@ -351,7 +335,7 @@ class Library:
     """Compile the models and write what XLA makes of them: minutes."""
 
     def __call__(self) -> int:
-        from recurra.mapping.library import LIBRARY, instance, write
+        from recurra.mapping.model_library import LIBRARY, instance, write
 
         for name in self.names or LIBRARY:
             print(write(name) if self.write else instance(name), flush=True)
@@ -385,23 +369,23 @@ def function_of(source: str) -> Model:
     make = _result_of(file, lambda: runpy.run_path(file)).get(name)
     if not callable(make):
         raise ProblemError(f"{file} has no function {name}")
-    made = _result_of(file, make)
-    if not isinstance(made, tuple) or len(made) not in (2, 3) or not callable(made[0]):  # pyright: ignore[reportUnknownArgumentType]
+    result: Any = _result_of(file, make)
+    if not isinstance(result, tuple) or len(result) not in (2, 3) or not callable(result[0]):
         raise ProblemError(
-            f"{name} in {file} gives {type(made).__name__}",
+            f"{name} in {file} gives {type(result).__name__}",
             facts="it must give a function, a tuple of arguments, and perhaps the donated ones",
         )
-    if not isinstance(made[1], tuple | list):  # pyright: ignore[reportUnknownArgumentType]
+    function, arguments, *donated = cast("tuple[Any, ...]", result)
+    if not isinstance(arguments, tuple | list):
         raise ProblemError(
-            f"{name} in {file} gives {type(made[1]).__name__} for arguments",  # pyright: ignore[reportUnknownArgumentType]
+            f"{name} in {file} gives {type(arguments).__name__} for arguments",
             facts="they must be a tuple",
         )
-    function, arguments, *donated = made  # pyright: ignore[reportUnknownVariableType]
-    return function, arguments, donated[0] if donated else ()
+    return function, tuple(cast("tuple[Any, ...]", arguments)), donated[0] if donated else ()
 
 
 def _result_of(file: str, run: Callable[[], Result]) -> Result:
-    """Run a user's code; an error of it is told by its kind, text and line."""
+    """Run a user's code; report an error in it by its kind, text and line."""
     try:
         return run()
     except Exception as error:
@@ -413,13 +397,13 @@ def _result_of(file: str, run: Callable[[], Result]) -> Result:
 
 
 def problem_of(source: str, fast_size: int | None) -> Problem:
-    """A problem from a file, or of the library."""
-    from recurra.mapping.library import LIBRARY, instance
+    """Return a problem from a file, or of the library."""
+    from recurra.mapping.model_library import LIBRARY, instance
     from recurra.storage.mapping_problem_text import read_problem
 
     if source in LIBRARY:
         problem = instance(source)
-        return problem if fast_size is None else _resized(problem, fast_size)
+        return problem if fast_size is None else replace(problem, fast_size=fast_size)
     path = Path(source)
     if not path.exists():
         raise ProblemError(
@@ -427,10 +411,6 @@ def problem_of(source: str, fast_size: int | None) -> Problem:
             facts=f"nor is it an instance of the library: {', '.join(LIBRARY)}",
         )
     return read_problem(path, fast_size)
-
-
-def _resized(problem: Problem, fast_size: int) -> Problem:
-    return replace(problem, fast_size=fast_size)
 
 
 def _read(path: Path) -> bytes:

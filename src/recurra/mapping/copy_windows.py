@@ -1,8 +1,8 @@
-"""The time of a copy, as columns of a linear program.
+"""The time windows of copies, as columns of a linear program.
 
 A copy of an operand ends before its step, one of an output begins after it: one end of its window
-is fixed. The other is told by columns, nearest first: the k-th says that the window goes at least
-as far as its k-th step; the first is c, that there is a copy at all.
+is fixed. Columns give the other end, nearest first: the k-th is 1 if the window goes at least as
+far as its k-th step; the first is c, that there is a copy at all.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 
-NARROW = 3  # windows of at most so many steps are counted to the last picosecond
+NARROW = 3  # windows of at most this many steps are counted exactly
 
 
 @dataclass(frozen=True)
 class CopyWindow:
-    """The windows that a copy may have: [first, end) of steps, the nearest first; all else holds.
+    """The windows [first, end) of steps that a copy may have, the nearest far side first.
 
-    The last one stands for those that are longer, too: their far side is at `limit`.
+    The last one also stands for all longer windows: their far side is at `limit`.
     """
 
     buffer: int
@@ -29,10 +29,10 @@ class CopyWindow:
     near: int  # the fixed side: the last step of an operand's copy, the first of an output's
     far: Ints  # the far steps
     columns: Ints
-    limit: int  # the farthest step there may be
+    limit: int  # the farthest possible step
 
-    def taken(self) -> Iterator[tuple[int, int]]:
-        """Steps, and the column that says that the window has them; the nearest first."""
+    def steps(self) -> Iterator[tuple[int, int]]:
+        """Yield steps, and the column that is 1 if the window has them; the nearest first."""
         away = -1 if self.backwards else 1
         for s in range(self.near, int(self.far[-1]) + away, away):
             k = max(0, (s - int(self.far[0])) * away)
@@ -40,7 +40,7 @@ class CopyWindow:
 
 
 def nearest(flat: FlatProblem, until: Ints, index: int) -> int:
-    """The far step of the shortest window in which buffer i can be copied."""
+    """Return the far step of the shortest window in which a buffer can be copied."""
     t, demand = int(flat.at[index]), int(flat.demand[index])
     if flat.output[index]:
         return max(t + 1, int(np.searchsorted(until, until[t + 1] + demand)) - 1)
@@ -48,18 +48,18 @@ def nearest(flat: FlatProblem, until: Ints, index: int) -> int:
 
 
 def crossings(copies: list[CopyWindow]) -> list[list[int]]:
-    """Columns of which one at most is 1: their copies share a step and the next; no set twice."""
+    """Return the sets of columns of copies that share a step and the next: one at most is 1."""
     across: dict[int, list[int]] = {}
     for copy in copies:
-        for s, column in copy.taken():
+        for s, column in copy.steps():
             if s != copy.near:
                 across.setdefault(s if copy.backwards else s - 1, []).append(column)
-    found = {tuple(sorted(columns)): columns for columns in across.values() if len(columns) > 1}
-    return list(found.values())
+    sets = {tuple(sorted(columns)): columns for columns in across.values() if len(columns) > 1}
+    return list(sets.values())
 
 
 class Bandwidth:
-    """The bytes that copies must move within a window of steps, whichever windows they have."""
+    """The time that copies need at least within some steps, whichever windows they have."""
 
     def __init__(self, flat: FlatProblem, until: Ints, copies: list[CopyWindow]) -> None:
         self.until = until
@@ -73,18 +73,18 @@ class Bandwidth:
         self.column = np.concatenate([x.columns for x in copies]) if copies else far
         self.new = np.zeros(len(far), bool)  # the first window of a copy
         self.new[np.cumsum([0, *counts])[:-1]] = True
-        self.spare = until[self.end] - until[self.first] - self.demand  # time that it has too much
+        self.spare = until[self.end] - until[self.first] - self.demand  # supply beyond the demand
         widest = (np.flatnonzero(self.new)[1:] - 1, [len(far) - 1] if len(far) else [])
         widest = np.concatenate(widest).astype(int)
         self.reach = np.repeat(self.first[widest], counts), np.repeat(self.end[widest], counts)
 
     def within(self, start: int, stop: int) -> tuple[Ints, Ints]:
-        """Columns and coefficients of what is moved in the steps [a, b), at the least."""
-        some = np.flatnonzero((self.reach[0] < stop) & (self.reach[1] > start))
-        first, end = np.maximum(self.first[some], start), np.minimum(self.end[some], stop)
+        """Return columns and coefficients of the time that is needed in steps [start, stop)."""
+        k = np.flatnonzero((self.reach[0] < stop) & (self.reach[1] > start))
+        first, end = np.maximum(self.first[k], start), np.minimum(self.end[k], stop)
         inside = np.maximum(self.until[np.maximum(end, first)] - self.until[first], 0)
-        inside = np.maximum(inside - self.spare[some], 0)
-        before = np.where(self.new[some], 0, np.append(0, inside[:-1]))
+        inside = np.maximum(inside - self.spare[k], 0)
+        before = np.where(self.new[k], 0, np.append(0, inside[:-1]))
         change = inside - before
         moved = change != 0
-        return self.column[some][moved], change[moved]
+        return self.column[k][moved], change[moved]

@@ -1,10 +1,10 @@
-"""The choice of the engine: the native one where it can be built, else Python; it is said aloud."""
+"""The choice of the engine: the native one where it can be built, else Python, with a notice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -21,36 +21,36 @@ Which = Literal["auto", "native", "python"]
 
 @dataclass(frozen=True)
 class Engine:
-    """Makes games and arrangers, packs; `told` says which engine it is, and why."""
+    """An implementation of games, arrangers and packing."""
 
-    told: str
+    description: str  # which engine it is, and why
     game: Callable[[FlatProblem], Game | native.NativeGame]
     arranger: Callable[[FlatProblem], Arranger | native.NativeArranger]
-    pack: Callable[
+    pack: Callable[  # of a problem, ranks, by load, nodes
         [FlatProblem, Ints, bool, int], tuple[Packed, list[int]]
-    ]  # ranks, by load, nodes
-    library: Path | None = None  # of the native one: for other processes
+    ]
+    library: Path | None = None  # of the native engine, for other processes
 
 
 def engine(which: Which = "auto") -> Engine:
-    """Return the engine: the native one, built at its first use, or Python, aloud.
+    """Return the native engine, built at its first use, or the one in Python, with a notice.
 
-    Raises BuildError if the native one is asked for and cannot be built.
+    Raises BuildError if `which` is "native" and it cannot be built.
     """
     if which == "python":
         return Engine("engine: Python, as asked", Game, Arranger, pack_in_python)
     if which == "native":
         return native_engine(native.build())
-    found = _find_library()
-    if isinstance(found, Path):
-        return native_engine(found)
-    tell_once(f"the engine is Python; the native one, far faster, cannot be built: {found}")
+    library = _find_library()
+    if isinstance(library, Path):
+        return native_engine(library)
+    tell_once(f"the engine is Python; the native one, far faster, cannot be built: {library}")
     return Engine("engine: Python", Game, Arranger, pack_in_python)
 
 
 @cache
 def _find_library() -> Path | str:
-    """Return the native engine's library, or why there is none: a process asks once."""
+    """Return the native engine's library, or why there is none."""
     try:
         path = native.build()
         native.load(path)
@@ -60,13 +60,13 @@ def _find_library() -> Path | str:
 
 
 def native_engine(path: Path) -> Engine:
-    """The engine in a library that `native.build` made."""
+    """Return the engine of a library that `native.build` has compiled."""
     library = native.load(path)
     return Engine(
         f"engine: native, {path}",
-        lambda flat: native.NativeGame(library, flat),
-        lambda flat: native.NativeArranger(library, flat),
-        lambda flat, ranks, by_load, nodes: native.pack(library, flat, ranks, by_load, nodes),
+        partial(native.NativeGame, library),
+        partial(native.NativeArranger, library),
+        partial(native.pack, library),
         path,
     )
 
@@ -74,7 +74,7 @@ def native_engine(path: Path) -> Engine:
 def pack_in_python(
     flat: FlatProblem, ranks: Ints, by_load: bool, nodes: int
 ) -> tuple[Packed, list[int]]:
-    """Packs the buffers of a problem; the offsets, if it can."""
+    """Pack the buffers of a problem; return the offsets, too."""
     columns = (x.tolist() for x in (flat.at, flat.life_end, flat.size, ranks))
     packer = Packer(len(flat.supply), flat.problem.fast_size, *columns, by_load=by_load)
     return packer.pack(nodes), packer.offset

@@ -1,8 +1,9 @@
 """MMapGame as a Gymnasium environment, with the observations of section 4.3.1.
 
-Rewards are parts of all there is to gain. An action that is not legal loses the game, so that the
-return is zero at most; `info["action_mask"]` says which are. In a state without a legal action the
-game is backed up (section 4.3.2), at the price of what is taken back; or lost, if `backup` is off.
+Rewards are shares of all there is to gain. An illegal action loses the game, so that the return is
+at most zero; `info["action_mask"]` marks the legal ones. A state without a legal action is backed
+up (section 4.3.2), and the reward of the actions taken back is lost; or the game is, if `backup` is
+off.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 
 from recurra.mapping.game import Action, Game
-from recurra.mapping.game_state import Move
-from recurra.mapping.observation import GRID, memory_around, supply_around
+from recurra.mapping.observation import GRID, observe
 from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import Problem, ProblemError
 
-AHEAD = 5  # buffers that are seen beside the current one
+AHEAD = 5  # later buffers in the observation
 FEATURES = 9
 
 Observation = dict[str, np.ndarray]
@@ -29,8 +29,8 @@ class MapGame(gymnasium.Env[Any, np.int64]):
     """Actions 0, 1, 2 are Copy, NoCopy, Drop; one step per buffer.
 
     `buffers` [1 + AHEAD, FEATURES]: table 1, scaled; `memory` [GRID, GRID]: addresses × the steps
-    around the target time, 1 where something is; `profile` [GRID]: addresses at the target time;
-    `supply` [GRID]: of the same steps, what is left; `actions` [3, 4]: legal, start, end, offset;
+    around the target time, 1 where a buffer is; `profile` [GRID]: addresses at the target time;
+    `supply` [GRID]: what is left in the same steps; `actions` [3, 4]: legal, start, end, offset;
     `progress` [2]: buffers decided, reward so far.
     """
 
@@ -58,7 +58,7 @@ class MapGame(gymnasium.Env[Any, np.int64]):
     ) -> tuple[Observation, dict[str, object]]:
         super().reset(seed=seed)
         self.game.reset()
-        return self._seen()
+        return self._observe()
 
     def step(
         self, action: int | np.int64
@@ -71,47 +71,33 @@ class MapGame(gymnasium.Env[Any, np.int64]):
             if not self.backed:
                 return self._lost()
             self.game.backup()
-        observation, info = self._seen()
+        observation, info = self._observe()
         reward = (self.game.reward - before) / self.problem.total
         return observation, reward, self.game.done, False, info
 
     def _lost(self) -> tuple[Observation, float, bool, bool, dict[str, object]]:
-        observation, info = self._seen()
+        observation, info = self._observe()
         reward = -max(0, self.game.reward) / self.problem.total
         return observation, reward, True, False, {**info, "lost": True}
 
-    def _seen(self) -> tuple[Observation, dict[str, object]]:
-        moves = {} if self.game.done else self.game.legal()
-        mask = np.array([a in moves for a in Action], np.int8)
-        i = self.game.index
-        t = self.problem.buffers[min(i, len(self.problem.buffers) - 1)].target_time
-        memory = memory_around(self.game.board, t, GRID, GRID)
+    def _observe(self) -> tuple[Observation, dict[str, object]]:
+        raw, i = observe(self.game, GRID), self.game.index
+        scales = (1, self.problem.steps, self.problem.steps, max(1, self.problem.fast_size))
         share = float(np.clip(self.game.reward / self.problem.total, -1, 1))
         observation = {
             "buffers": self._features[i : i + 1 + AHEAD].copy(),
-            "memory": memory,
-            "profile": memory[:, GRID // 2].copy(),
-            "supply": (supply_around(self.game.board, t) / self._most_supply).astype(np.float32),
-            "actions": np.stack([self._action(moves.get(a)) for a in Action]),
+            "memory": raw.grid,
+            "profile": raw.profile,
+            "supply": (raw.supply / self._most_supply).astype(np.float32),
+            "actions": (np.maximum(0, raw.moves) / scales).astype(np.float32),
             "progress": np.array([i / len(self.problem.buffers), share], np.float32),
         }
+        mask = raw.moves[:, 0].astype(np.int8)
         return observation, {"action_mask": mask, "reward_ps": self.game.reward}
-
-    def _action(self, move: Move | None) -> np.ndarray:
-        if move is None:
-            return np.zeros(4, np.float32)
-        steps, size = self.problem.steps, max(1, self.problem.fast_size)
-        where = (
-            1.0,
-            max(0, move.start) / steps,
-            max(0, move.end) / steps,
-            max(0, move.offset) / size,
-        )
-        return np.array(where, np.float32)
 
 
 def _features(problem: Problem) -> np.ndarray:
-    """[N + 1 + AHEAD, FEATURES]; zero behind the last buffer."""
+    """Return [N + 1 + AHEAD, FEATURES], zero behind the last buffer."""
     steps, size = problem.steps, max(1, problem.fast_size)
     supply = max(1, sum(x.supply for x in problem.instructions))
     tensors = 1 + max(b.tensor_id for b in problem.buffers)

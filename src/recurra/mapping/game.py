@@ -1,6 +1,6 @@
 """MMapGame: buffers in order of time, each Copy, NoCopy or Drop (sections 4.2, 4.3.2, appendix A).
 
-The plain twin of `engine/game.h`. Where the paper is silent, docs/mapping.md says what holds here.
+The Python twin of `engine/game.h`. docs/mapping.md lists the rules that the paper leaves open.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from recurra.storage.mapping_problem import Solution
 
 
 class Action(IntEnum):
-    """An action: what becomes of the current buffer."""
+    """A move for the current buffer."""
 
     COPY = 0
     NOCOPY = 1
     DROP = 2
 
 
-# Which actions a preference tries, in order: what a whole game is written down as.
+# The order in which a preference tries the actions. One preference per buffer describes a game.
 PREFERENCES: tuple[tuple[Action, ...], ...] = (
     (Action.COPY, Action.NOCOPY, Action.DROP),
     (Action.NOCOPY, Action.COPY, Action.DROP),
     (Action.DROP, Action.NOCOPY, Action.COPY),
     (Action.NOCOPY, Action.DROP, Action.COPY),
 )
-_OPEN, _FAST, _SLOW = 0, 1, 2  # what is decided of an alias group
+_OPEN, _FAST, _SLOW = 0, 1, 2  # the state of an alias group
 _DROPPED = Move(NOWHERE, 0, -1)
 
 
 @dataclass(frozen=True)
 class _Before:
-    """The state that an action changed, to undo it."""
+    """The state before an action, to undo it."""
 
     covered_until: int
     slow_from: int
     offset: int
-    decided: int
+    group_state: int
     open_groups: int
     placed: bool
     reward: int
 
 
 class Game:
-    """One game, with exact undo. A state without a legal action is lost, unless backed up."""
+    """One game, with exact undo. A state without a legal action is lost, unless it is backed up."""
 
     def __init__(self, flat: FlatProblem) -> None:
         self.flat = flat
@@ -63,15 +63,15 @@ class Game:
         self.reset()
 
     def reset(self) -> None:
-        """The first buffer, nothing placed, no group forced out."""
+        """Begin at the first buffer, with nothing placed and no group forced out."""
         self.board.clear()
         self.index = 0
         self.forced = [False] * len(self._grouped)
-        self._covered = [-1] * len(self.flat.exists)  # the last step a tensor is in fast memory
+        self._covered = [-1] * len(self.flat.live_in)  # the last step a tensor is in fast memory
         # the step after which it is in slow memory
-        self._slow = [-1 if x else NEVER for x in self.flat.exists.tolist()]
+        self._slow = [-1 if x else NEVER for x in self.flat.live_in.tolist()]
         self._offset = [NOWHERE] * len(self._grouped)
-        self._decided = [_OPEN] * len(self._grouped)
+        self._group_states = [_OPEN] * len(self._grouped)
         self._open = 0  # groups that are in fast memory and go on
         self._log: list[_Before] = []
 
@@ -81,22 +81,21 @@ class Game:
 
     @property
     def reward(self) -> int:
-        """Picoseconds gained so far."""
+        """The picoseconds gained so far."""
         return self.board.reward
 
     def legal(self) -> dict[Action, Move]:
         """The legal actions for the current buffer, and where each would place it."""
-        found = {a: m for a in Action if (m := self.move(a)) is not None}
-        return found
+        return {a: m for a in Action if (m := self.move(a)) is not None}
 
     def move(self, action: Action) -> Move | None:
         """The move of an action on the current buffer; None if it is not legal."""
         i = self.index
         s = self._storage[i]
-        state = _SLOW if self.forced[s] else self._decided[s]
+        state = _SLOW if self.forced[s] else self._group_states[s]
         if action == Action.DROP:
-            there = self._output[i] or self._slow[self._tensor[i]] < self._at[i]
-            return _DROPPED if state != _FAST and there else None
+            in_slow = self._output[i] or self._slow[self._tensor[i]] < self._at[i]
+            return _DROPPED if state != _FAST and in_slow else None
         if state == _SLOW:
             return None
         fixed = self._offset[s] if self._grouped[s] else NOWHERE
@@ -105,7 +104,7 @@ class Game:
         return (self._fetch if action == Action.COPY else self._retain)(i, fixed)
 
     def _stay(self, index: int, fixed: int) -> Move | None:
-        if self.flat.wanted[index]:
+        if self.flat.live_out[index]:
             return None
         start, end = self._at[index], int(self.flat.life_end[index])
         return self._room(index, start, end, fixed, copied=False)
@@ -133,12 +132,13 @@ class Game:
         return None if offset == NOWHERE else Move(offset, start, end, copied)
 
     def step(self, action: Action) -> int:
-        """Plays a legal action; its reward in picoseconds."""
+        """Play a legal action; return its reward in picoseconds."""
         move = self.move(action)
         assert move is not None, f"{action.name} is not legal for buffer {self.index}"
         i = self.index
         x, s, t = self._tensor[i], self._storage[i], self._at[i]
-        before = (self._covered[x], self._slow[x], self._offset[s], self._decided[s], self._open)
+        states = self._group_states
+        before = (self._covered[x], self._slow[x], self._offset[s], states[s], self._open)
         fast = action != Action.DROP
         gained = self.board.put(i, move) if fast else 0
         self._log.append(_Before(*before, placed=fast, reward=gained))
@@ -151,33 +151,33 @@ class Game:
         if fast:
             self._offset[s] = move.offset
         if self._grouped[s]:
-            self._open += fast and self._decided[s] == _OPEN
+            self._open += fast and states[s] == _OPEN
             self._open -= fast and self._last[s] == i
-            self._decided[s] = _FAST if fast else _SLOW
+            states[s] = _FAST if fast else _SLOW
         self.index += 1
         return gained
 
     def undo(self) -> int:
-        """Takes the last action back; the reward it had brought."""
+        """Take the last action back; return the reward that it had brought."""
         self.index -= 1
         i = self.index
         x, s, b = self._tensor[i], self._storage[i], self._log.pop()
         if b.placed:
             self.board.take(i)
         self._covered[x], self._slow[x] = b.covered_until, b.slow_from
-        self._offset[s], self._decided[s], self._open = b.offset, b.decided, b.open_groups
+        self._offset[s], self._group_states[s], self._open = b.offset, b.group_state, b.open_groups
         return b.reward
 
     def rewind(self, index: int) -> None:
-        """Takes actions back until buffer `index` is the current one."""
+        """Take actions back until buffer `index` is the current one."""
         while self.index > index:
             self.undo()
 
     def backup(self) -> int:
-        """Drop-backup, from a state without a legal action (section 4.3.2).
+        """Go back from a state without a legal action (Drop-backup, section 4.3.2).
 
-        Goes back to the last state of which all that follows could be dropped, and drops the group
-        that could not be placed; the number of actions taken back.
+        The target is the last state from which all that follows could be dropped; the group that
+        could not be placed is dropped from then on. Returns the number of actions taken back.
         """
         assert not self.legal(), "there is something else to do"
         stuck, before = self._storage[self.index], self.index
@@ -188,7 +188,7 @@ class Game:
         return before - self.index
 
     def price(self) -> int:
-        """The loss that Drop-backup would take back from here, in picoseconds."""
+        """The reward that Drop-backup would take back from here, in picoseconds."""
         total = 0
         for b in reversed(self._log if self._open else []):
             total += b.reward
@@ -197,9 +197,9 @@ class Game:
         return total
 
     def advance(self, backed: bool = True) -> int:
-        """Plays what leaves no choice; how many actions are legal then.
+        """Play all forced moves; return how many actions are legal then.
 
-        None at the end; nor where the game is lost, if it is not `backed` up.
+        That is 0 at the end, and also where the game is lost if it is not `backed` up.
         """
         while not self.done:
             legal = list(self.legal())
@@ -212,13 +212,13 @@ class Game:
         return 0
 
     def play(self, preferences: Sequence[int] | np.ndarray) -> int:
-        """Plays on to the end, backed up: the first legal action of each buffer's preference."""
+        """Play to the end, backed up: the first legal action of each buffer's preference."""
         while not self.play_on(preferences):
             self.backup()
         return self.reward
 
     def play_on(self, preferences: Sequence[int] | np.ndarray) -> bool:
-        """Plays until the end, or until no action is legal; is it the end?"""
+        """Play until the end, or until no action is legal; return whether it is the end."""
         while not self.done:
             for action in PREFERENCES[preferences[self.index]]:
                 if self.move(action) is not None:
@@ -229,9 +229,9 @@ class Game:
         return True
 
     def play_random(self, draws: Sequence[int] | np.ndarray, limit: int = 2**62) -> int:
-        """Plays at most `limit` steps, backed up: the k-th step takes legal action draws[k] mod n.
+        """Play at most `limit` steps, backed up: step k takes the legal action draws[k] mod n.
 
-        `draws` are used again from the start if they do not suffice. The number of steps played.
+        `draws` repeat if they are too few. Returns the number of steps played.
         """
         steps = 0
         while not self.done and steps < limit:

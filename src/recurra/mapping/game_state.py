@@ -1,7 +1,7 @@
-"""The state of the game: placements, windows left for copies, how fast each instruction is.
+"""The state of the game: placements, supply left for copies, and the latency of each instruction.
 
-The state that the game (`game.py`) and the order-free mapper (`order_free_placer.py`) share. This
-is the plain twin of `engine/board.h`: the oracle, and the engine where nothing native is built.
+The game (`game.py`) and the order-free placer (`order_free_placer.py`) share it. It is the Python
+twin of `engine/board.h`: the oracle, and the engine where nothing native can be built.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple
 from recurra.mapping.struct_of_arrays import FlatProblem
 from recurra.storage.mapping_problem import Placement, Solution
 
-BLOCK = 16  # steps per bucket of the index of what is placed
+BLOCK = 16  # steps per bucket of the index of placements
 NOWHERE = -1
 
 
 class Move(NamedTuple):
-    """A placement to try: steps `start..end`, empty of new room if `covered`."""
+    """A placement to try: steps `start..end`; it takes no new memory if `covered`."""
 
     offset: int
     start: int
@@ -28,7 +28,7 @@ class Move(NamedTuple):
 
 
 class Board:
-    """Placements that can be put and taken in any order, exactly."""
+    """Placements that can be put and taken away in any order, exactly."""
 
     def __init__(self, flat: FlatProblem) -> None:
         self.flat = flat
@@ -48,7 +48,7 @@ class Board:
     _bit: list[int]
 
     def clear(self) -> None:
-        """Everything in slow memory."""
+        """Put everything in slow memory."""
         steps = len(self.flat.supply)
         self.left: list[int] = self.flat.supply.tolist()  # [T] supply that no copy uses
         self.crossed = [False] * steps  # [T] a copy goes on from this step to the next
@@ -60,40 +60,46 @@ class Board:
         self._blocks: list[list[int]] = [[] for _ in range(steps // BLOCK + 1)]
 
     def put(self, index: int, move: Move, used: list[tuple[int, int]] | None = None) -> int:
-        """Places buffer i; the reward it brings. `used`: the time its copy takes in each step."""
+        """Place a buffer; return its reward. `used`: the time that its copy takes in each step."""
         self.moves[index] = move
-        if not move.covered:
-            for k in range(move.start // BLOCK, move.end // BLOCK + 1):
-                self._blocks[k].append(index)
+        for block in self._blocks_of(move):
+            block.append(index)
         if move.copied:
-            self._take_supply(index, self._demanded(index, move) if used is None else used)
-        before = self.latency(self._at[index])
-        self.traffic[self._at[index]] -= self._gain[index]
-        if self._bit[index] >= 0:
-            self.mask[self._at[index]] |= 1 << self._bit[index]
-        gained = before - self.latency(self._at[index])
-        self.reward += gained
-        return gained
+            self.used[index] = self._demanded(index, move) if used is None else used
+            self._change_supply(self.used[index], -1)
+        return self._change_traffic(index, -self._gain[index])
 
     def take(self, index: int) -> None:
-        """Undoes `put(i, ..)`, whatever was put since."""
+        """Undo `put(index, ..)`, whatever was put since."""
         move = self.moves[index]
-        assert move is not None, "only what is placed can be taken"
-        before = self.latency(self._at[index])
+        assert move is not None, "only a placed buffer can be taken away"
         self.moves[index] = None
-        if not move.covered:
-            for k in range(move.start // BLOCK, move.end // BLOCK + 1):
-                self._blocks[k].remove(index)
+        for block in self._blocks_of(move):
+            block.remove(index)
         if move.copied:
-            used = self.used.pop(index)
-            for step, amount in used:
-                self.left[step] += amount
-            for step in _inner([step for step, _ in used]):
-                self.crossed[step] = False
-        self.traffic[self._at[index]] += self._gain[index]
+            self._change_supply(self.used.pop(index), 1)
+        self._change_traffic(index, self._gain[index])
+
+    def _blocks_of(self, move: Move) -> list[list[int]]:
+        return [] if move.covered else self._blocks[move.start // BLOCK : move.end // BLOCK + 1]
+
+    def _change_supply(self, used: list[tuple[int, int]], sign: int) -> None:
+        for step, amount in used:
+            self.left[step] += sign * amount
+        steps = [step for step, _ in used]
+        for step in range(min(steps, default=0), max(steps, default=0)):
+            self.crossed[step] = sign < 0
+
+    def _change_traffic(self, index: int, change: int) -> int:
+        """Change the traffic of a buffer's instruction, and flip its bit; return the reward."""
+        t = self._at[index]
+        before = self.latency(t)
+        self.traffic[t] += change
         if self._bit[index] >= 0:
-            self.mask[self._at[index]] &= ~(1 << self._bit[index])
-        self.reward += before - self.latency(self._at[index])
+            self.mask[t] ^= 1 << self._bit[index]
+        gained = before - self.latency(t)
+        self.reward += gained
+        return gained
 
     def latency(self, step: int) -> int:
         """The latency of an instruction, up to its overhead."""
@@ -104,44 +110,44 @@ class Board:
         return int(self.flat.times[step]) * slowest
 
     def lowest(self, index: int, start: int, end: int, fixed: int = NOWHERE) -> int:
-        """The lowest offset, or `fixed` alone, at which buffer i fits in `start..end`; NOWHERE.
+        """The lowest offset at which a buffer fits in `start..end`; NOWHERE if there is none.
 
-        Members of an alias group are no obstacles to each other.
+        With `fixed` only that offset is tried. Members of an alias group may overlap each other.
         """
         size, storage = self._size[index], self._storage[index]
         group = storage if self._grouped[storage] else NOWHERE
-        taken: set[tuple[int, int]] = set()
+        occupied: set[tuple[int, int]] = set()
         for k in range(start // BLOCK, end // BLOCK + 1):
             for j in self._blocks[k]:
                 move = self.moves[j]
                 assert move is not None, "the index holds what is placed"
                 meet = move.start <= end and move.end >= start
                 if meet and self._storage[j] != group:
-                    taken.add((move.offset, move.offset + self._size[j]))
+                    occupied.add((move.offset, move.offset + self._size[j]))
         if fixed != NOWHERE:
-            free = all(high <= fixed or fixed + size <= low for low, high in taken)
+            free = all(high <= fixed or fixed + size <= low for low, high in occupied)
             return fixed if free and fixed + size <= self._fast_size else NOWHERE
         offset = 0
-        for low, high in sorted(taken):
+        for low, high in sorted(occupied):
             if low >= offset + size:
                 break
             offset = max(offset, high)
         return offset if offset + size <= self._fast_size else NOWHERE
 
     def during(self, start: int, end: int) -> dict[int, Move]:
-        """The buffers that take room in these steps."""
-        found: dict[int, Move] = {}
+        """The buffers in fast memory in these steps."""
+        placed: dict[int, Move] = {}
         for k in range(max(start, 0) // BLOCK, min(end, len(self.left) - 1) // BLOCK + 1):
             for j in self._blocks[k]:
                 move = self.moves[j]
                 if move is not None and move.start <= end and move.end >= start:
-                    found[j] = move
-        return found
+                    placed[j] = move
+        return placed
 
     def fullest(self, start: int, end: int) -> int:
-        """Bytes that are taken in the fullest of these steps."""
+        """The bytes in use in the fullest of these steps."""
         change = [0] * (end - start + 2)
-        counted: dict[int, int] = {}  # group -> until which step: its members share their place
+        counted: dict[int, int] = {}  # group -> last counted step: members share their address
         for j, move in sorted(self.during(start, end).items(), key=lambda x: x[1].start):
             first, last, s = max(move.start, start), min(move.end, end), self._storage[j]
             if self._grouped[s]:
@@ -153,7 +159,7 @@ class Board:
         return max(accumulate(change))
 
     def copy_start(self, index: int, after: int) -> int:
-        """The latest first step of a copy of operand i that begins after step `after`; or -1."""
+        """The latest first step of an operand's copy that begins after step `after`; or -1."""
         t = self._at[index]
         start, time = t, 0
         while time < self._demand[index]:
@@ -164,7 +170,7 @@ class Board:
         return start
 
     def copy_end(self, index: int) -> int:
-        """The earliest last step of a copy of output i; or -1."""
+        """The earliest last step of an output's copy; or -1."""
         t = self._at[index]
         end, time = t, 0
         while time < self._demand[index]:
@@ -175,7 +181,7 @@ class Board:
         return end
 
     def _demanded(self, index: int, move: Move) -> list[tuple[int, int]]:
-        """Operands use the latest time there is, outputs the earliest."""
+        """The time that a copy takes in each step: the latest for operands, the earliest else."""
         t, need = self._at[index], self._demand[index]
         out = self._output[index]
         used: list[tuple[int, int]] = []
@@ -186,23 +192,11 @@ class Board:
         assert need == 0, "a copy interval covers the demand"
         return used
 
-    def _take_supply(self, index: int, used: list[tuple[int, int]]) -> None:
-        self.used[index] = used
-        for step, amount in used:
-            self.left[step] -= amount
-        for step in _inner([step for step, _ in used]):
-            self.crossed[step] = True
-
     def solution(self) -> Solution:
         """The current placements."""
         return solution(self.moves)
 
 
 def solution(moves: Sequence[Move | None]) -> Solution:
-    """Moves as placements."""
+    """Return moves as placements."""
     return Solution(tuple(m and Placement(m.offset, m.start, m.end, m.copied) for m in moves))
-
-
-def _inner(steps: list[int]) -> range:
-    """The steps from which a copy goes on to the next."""
-    return range(min(steps), max(steps)) if steps else range(0)

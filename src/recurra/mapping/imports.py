@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recurra.codegen.loop_segments import members
-from recurra.mapping.hlo.extract import Supply, extract
-from recurra.mapping.machine import TPU_V4I, Machine
+from recurra.mapping.machine_model import TPU_V4I, Machine
+from recurra.mapping.problem_from_hlo import Supply, extract
 from recurra.runtime.executable import Executable
 from recurra.storage.mapping_problem import Problem, ProblemError
 
@@ -20,7 +20,7 @@ def from_jax(
     loop: int = 0,
     supply: Supply = "paper",
 ) -> Problem:
-    """The problem of a traceable function; arguments are arrays or `jax.ShapeDtypeStruct`s.
+    """Return the problem of a traceable function of arrays or `jax.ShapeDtypeStruct`s.
 
     XLA compiles it for the device that JAX finds; nothing runs. `loop`, `supply`: see `extract`.
     """
@@ -38,8 +38,8 @@ def from_program(
     loop: int = 0,
     supply: Supply = "paper",
 ) -> Problem:
-    """The problem of a region of a program that `ctx.compile` made; by default the one with
-    the most equations."""
+    """Return the problem of a region of a compiled program; by default of the one with the most
+    equations."""
     compiled = program.compiled.program
     regions = compiled.regions
     if region is not None and not 0 <= region < len(regions):

@@ -1,14 +1,14 @@
-"""MMapGame as pure functions of arrays, for `jax.jit` and `jax.vmap`: `game.py`, step for step.
+"""MMapGame as pure functions of arrays, for `jax.jit` and `jax.vmap`: the JAX twin of `game.py`.
 
     with jax.enable_x64(True):
         rules = rules_of(problem)
         state = reset(rules)
         state, gained = jax.jit(step)(rules, state, action)
 
-All integers are of 64 bits, as in the other engines, so that the three agree to the last bit. What
-Drop-backup goes back to is kept in the state: the last board of which all that follows could be
-dropped. A search walks each step's arrays whole; it is no faster than `engine/`, but it runs where
-a batch of learners does.
+All integers have 64 bits, as in the other engines, so that the three agree in every bit. The state
+keeps the target of Drop-backup: the last board from which all that follows could be dropped. Each
+step scans all arrays, so it is no faster than `engine/`, but it runs on the device of a batch of
+learners.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from recurra.mapping.game_state import NOWHERE
 from recurra.mapping.struct_of_arrays import NEVER, flat
 from recurra.storage.mapping_problem import Placement, Problem, ProblemError, Solution
 
-_OPEN, _FAST, _SLOW = 0, 1, 2  # what is decided of an alias group
-
+_OPEN, _FAST, _SLOW = 0, 1, 2  # the state of an alias group
 
 State = TypeVar("State")
 
@@ -40,12 +39,12 @@ class Rules(NamedTuple):
     tensor: Array
     storage: Array
     life_end: Array
-    wanted: Array
+    live_out: Array
     demand: Array
     evict_by: Array
     gain: Array
     bit: Array
-    exists: Array
+    live_in: Array
     grouped: Array
     supply: Array
     compute: Array
@@ -60,7 +59,7 @@ class Rules(NamedTuple):
 class BoardState(NamedTuple):
     """The part of a game that an action changes."""
 
-    index: Any  # an array; the name is one of tuples, too
+    index: Any  # an array; `tuple` has a method of this name
     reward: Array  # picoseconds
     left: Array  # [T] supply that no copy uses
     crossed: Array  # [T] a copy goes on from this step to the next
@@ -73,9 +72,9 @@ class BoardState(NamedTuple):
     covered: Array  # [N] by a placement that was already there
     until: Array  # [X] the last step a tensor is in fast memory
     slow: Array  # [X] the step after which it is in slow memory
-    place: Array  # [S] where a storage was last
-    decided: Array  # [S]
-    open: Array  # groups that are in fast memory and go on
+    last_offset: Array  # [S] the last offset of a storage
+    group_state: Array  # [S]
+    open: Array  # the number of groups in fast memory that have more buffers
 
 
 class Moves(NamedTuple):
@@ -90,7 +89,7 @@ class Moves(NamedTuple):
 
 
 class GameArrays(NamedTuple):
-    """One game; `lost` after an action that was not legal."""
+    """One game; `lost` after an illegal action."""
 
     board: BoardState
     safe: BoardState  # the last with no open group
@@ -100,7 +99,7 @@ class GameArrays(NamedTuple):
 
 
 def rules_of(problem: Problem) -> Rules:
-    """The arrays of a problem; raises `ProblemError` where JAX would round them."""
+    """Return the arrays of a problem; raises `ProblemError` if JAX would round them."""
     if jnp.array(0).dtype != np.int64:
         raise ProblemError(
             f"{problem.name}: times in picoseconds need integers of 64 bits",
@@ -111,14 +110,14 @@ def rules_of(problem: Problem) -> Rules:
     columns = {k: getattr(f, k) for k in Rules._fields[:-3]}
     last = np.array([members[-1] for members in problem.storages])
     tables = f.tables if f.tables.size else np.zeros(1, np.int64)
-    whole = {**columns, "tables": tables, "last": last, "fast_size": np.int64(problem.fast_size)}
-    return Rules(**{k: jnp.asarray(v, jnp.int64) for k, v in whole.items()})
+    more = {"tables": tables, "last": last, "fast_size": np.int64(problem.fast_size)}
+    return Rules(**{k: jnp.asarray(v, jnp.int64) for k, v in {**columns, **more}.items()})
 
 
 def reset(rules: Rules) -> GameArrays:
-    """The first buffer, nothing placed, no group forced out."""
+    """Begin at the first buffer, with nothing placed and no group forced out."""
     n, t = rules.size.shape, rules.supply.shape
-    x, s = rules.exists.shape, rules.grouped.shape
+    x, s = rules.live_in.shape, rules.grouped.shape
     zero = jnp.zeros((), jnp.int64)
 
     def filled(shape: tuple[int, ...], value: int) -> Array:
@@ -137,9 +136,9 @@ def reset(rules: Rules) -> GameArrays:
         copied=jnp.zeros(n, bool),
         covered=jnp.zeros(n, bool),
         until=filled(x, -1),
-        slow=jnp.where(rules.exists == 1, -1, NEVER),
-        place=filled(s, NOWHERE),
-        decided=filled(s, _OPEN),
+        slow=jnp.where(rules.live_in == 1, -1, NEVER),
+        last_offset=filled(s, NOWHERE),
+        group_state=filled(s, _OPEN),
         open=zero,
     )
     forced = jnp.zeros(s, bool)
@@ -147,15 +146,15 @@ def reset(rules: Rules) -> GameArrays:
 
 
 def done(rules: Rules, state: GameArrays) -> Array:
-    """Is the game over, or lost?"""
+    """Return whether the game is over or lost."""
     return state.lost | (state.board.index >= len(rules.size))
 
 
 def step(rules: Rules, state: GameArrays, action: Array) -> tuple[GameArrays, Array]:
-    """Plays an action, and what it gains in picoseconds; as `environment.MapGame`.
+    """Play an action as `environment.MapGame` does; return the picoseconds gained, too.
 
-    A state without a legal action is backed up, at the price of what is taken back. An action that
-    is not legal loses all that was gained; after the end nothing changes.
+    A state without a legal action is backed up, and the reward of the actions taken back is lost.
+    An illegal action loses all that was gained; after the end nothing changes.
     """
     over = done(rules, state)
     legal = state.moves.legal[action]
@@ -186,8 +185,8 @@ def moves(rules: Rules, board: BoardState, forced: Array) -> Moves:
     i = board.index.clip(0, len(rules.size) - 1)
     x, s, t = rules.tensor[i], rules.storage[i], rules.at[i]
     output, until, slow = rules.output[i] == 1, board.until[x], board.slow[x]
-    decided = jnp.where(forced[s], _SLOW, board.decided[s])
-    fixed = jnp.where(rules.grouped[s] == 1, board.place[s], NOWHERE)
+    group_state = jnp.where(forced[s], _SLOW, board.group_state[s])
+    fixed = jnp.where(rules.grouped[s] == 1, board.last_offset[s], NOWHERE)
     order = jnp.argsort(jnp.where(board.offset < 0, 2**62, board.offset))
 
     copy_start, copy_end = _copy_start(rules, board, i, slow), _copy_end(rules, board, i)
@@ -200,22 +199,22 @@ def moves(rules: Rules, board: BoardState, forced: Array) -> Moves:
     covered = ~output & (until >= t)
     start = jnp.where(output | covered, t, until + 1)
     end = jnp.where(output, rules.life_end[i], t)
-    there = jnp.where(output, rules.wanted[i] == 0, until >= 0)
-    held = jnp.where(output, fixed, board.place[s])
-    at, free = _lowest(rules, board, i, order, start, end, held)
-    at = jnp.where(covered, board.place[s], at)
-    stay = (covered | (there & free), at, start, end, False, covered)
+    resident = jnp.where(output, rules.live_out[i] == 0, until >= 0)
+    required = jnp.where(output, fixed, board.last_offset[s])
+    at, free = _lowest(rules, board, i, order, start, end, required)
+    at = jnp.where(covered, board.last_offset[s], at)
+    stay = (covered | (resident & free), at, start, end, False, covered)
 
     drop = (output | (slow < t), NOWHERE, 0, -1, False, False)
     every = Moves(
         *(jnp.stack(list(map(jnp.asarray, v))) for v in zip(copy, stay, drop, strict=True))
     )
-    allowed = jnp.stack([decided != _SLOW, decided != _SLOW, decided != _FAST])
+    allowed = jnp.stack([group_state != _SLOW, group_state != _SLOW, group_state != _FAST])
     return every._replace(legal=every.legal & allowed & (board.index < len(rules.size)))
 
 
 def _copy_start(rules: Rules, board: BoardState, index: Array, after: Array) -> Array:
-    """The latest first step of a copy of operand i that begins after step `after`; or -1."""
+    """Return the latest first step of an operand's copy that begins after step `after`; or -1."""
     t, steps = rules.at[index], jnp.arange(len(rules.supply))
     sums = _sums(board)
     enough = (steps <= t) & (sums[t] - sums[:-1] >= rules.demand[index])
@@ -226,7 +225,7 @@ def _copy_start(rules: Rules, board: BoardState, index: Array, after: Array) -> 
 
 
 def _copy_end(rules: Rules, board: BoardState, index: Array) -> Array:
-    """The earliest last step of a copy of output i; or -1."""
+    """Return the earliest last step of an output's copy; or -1."""
     t, steps = rules.at[index], jnp.arange(len(rules.supply))
     sums = _sums(board)
     enough = (steps >= t) & (sums[1:] - sums[t + 1] >= rules.demand[index])
@@ -238,7 +237,7 @@ def _copy_end(rules: Rules, board: BoardState, index: Array) -> Array:
 
 
 def _sums(board: BoardState) -> Array:
-    """[T + 1] the supply that is left before each step."""
+    """Return [T + 1]: the supply that is left before each step."""
     return jnp.concatenate([jnp.zeros(1, jnp.int64), jnp.cumsum(board.left)])
 
 
@@ -251,20 +250,20 @@ def _lowest(
     end: Array,
     fixed: Array,
 ) -> tuple[Array, Array]:
-    """The lowest offset, or `fixed` alone, and if buffer i fits there in `start..end`.
+    """Return the lowest offset, or `fixed` if given, and whether the buffer fits in `start..end`.
 
-    `order`: buffers by offset. Members of an alias group are no obstacles to each other.
+    `order`: buffers by offset. Members of an alias group may overlap each other.
     """
     size, s = rules.size[index], rules.storage[index]
     meet = (board.offset >= 0) & ~board.covered & (board.start <= end) & (board.end >= start)
-    taken = (meet & ~((rules.grouped[s] == 1) & (rules.storage == s)))[order]
+    occupied = (meet & ~((rules.grouped[s] == 1) & (rules.storage == s)))[order]
     low = board.offset[order]
-    high = jnp.where(taken, low + rules.size[order], 0)
+    high = jnp.where(occupied, low + rules.size[order], 0)
     tops = lax.cummax(high)
     below = jnp.concatenate([jnp.zeros(1, jnp.int64), tops[:-1]])
-    gap = taken & (low >= below + size)
+    gap = occupied & (low >= below + size)
     first = jnp.where(gap.any(), below[gap.argmax()], tops[-1])
-    apart = (~taken | (high <= fixed) | (fixed + size <= low)).all()
+    apart = (~occupied | (high <= fixed) | (fixed + size <= low)).all()
     at = jnp.where(fixed == NOWHERE, first, fixed)
     return at, (at + size <= rules.fast_size) & ((fixed == NOWHERE) | apart)
 
@@ -285,8 +284,8 @@ def _played(rules: Rules, board: BoardState, moves: Moves, action: Array) -> Boa
 
     until = jnp.where(output, jnp.where(fast, end, -1), jnp.maximum(board.until[x], end))
     leaves = jnp.stack([end, jnp.asarray(NEVER), t])[action]
-    grouped, decided = rules.grouped[s] == 1, board.decided[s]
-    opened = fast & (decided == _OPEN)
+    grouped, group_state = rules.grouped[s] == 1, board.group_state[s]
+    opened = fast & (group_state == _OPEN)
     closed = fast & (rules.last[s] == i)
     return BoardState(
         index=board.index + 1,
@@ -302,8 +301,10 @@ def _played(rules: Rules, board: BoardState, moves: Moves, action: Array) -> Boa
         covered=board.covered.at[i].set(covered),
         until=board.until.at[x].set(jnp.where(output | fast, until, board.until[x])),
         slow=board.slow.at[x].set(jnp.where(output, leaves, board.slow[x])),
-        place=board.place.at[s].set(jnp.where(fast, offset, board.place[s])),
-        decided=board.decided.at[s].set(jnp.where(grouped, jnp.where(fast, _FAST, _SLOW), decided)),
+        last_offset=board.last_offset.at[s].set(jnp.where(fast, offset, board.last_offset[s])),
+        group_state=board.group_state.at[s].set(
+            jnp.where(grouped, jnp.where(fast, _FAST, _SLOW), group_state)
+        ),
         open=board.open + jnp.where(grouped, opened.astype(int) - closed.astype(int), 0),
     )
 
@@ -311,7 +312,7 @@ def _played(rules: Rules, board: BoardState, moves: Moves, action: Array) -> Boa
 def _after_copy(
     rules: Rules, board: BoardState, index: Array, start: Array, end: Array, copied: Array
 ) -> tuple[Array, Array]:
-    """Supply and crossings, after a copy: operands use the latest time, outputs the earliest."""
+    """Return supply and crossings after a copy: the latest time for operands, the earliest else."""
     t, steps = rules.at[index], jnp.arange(len(rules.supply))
     sums, output = _sums(board), rules.output[index] == 1
     first, last = jnp.where(output, t + 1, start), jnp.where(output, end, t - 1)
@@ -331,7 +332,7 @@ def _latency(rules: Rules, traffic: Array, mask: Array, t: Array) -> Array:
 
 
 def solution(state: GameArrays) -> Solution:
-    """The placements so far; all other buffers are in slow memory."""
+    """Return the placements so far; all other buffers are in slow memory."""
     b = state.board
     rows = zip(*(x.tolist() for x in (b.offset, b.start, b.end, b.copied)), strict=True)
     return Solution(tuple(None if row[0] == NOWHERE else Placement(*row) for row in rows))

@@ -1,6 +1,6 @@
 """The native engine: C++ behind a C interface, built at its first use.
 
-Nothing here is needed: `game.py` and `order_free_placer.py` give the same answers, slowly.
+It is optional: `game.py` and `order_free_placer.py` give the same answers, a thousand times slower.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recurra.mapping.game import Action
 from recurra.mapping.game_state import NOWHERE, Move
-from recurra.mapping.observation import GRID, Sight
+from recurra.mapping.observation import GRID, RawObservation
 from recurra.mapping.order_free_placer import Rounds
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 from recurra.storage.exact_packing import Packed
@@ -28,7 +28,7 @@ from recurra.support.private_files import expect_private
 SOURCE = Path(__file__).parent / "engine" / "engine.cpp"
 FLAGS = ("-std=c++17", "-O3")
 ENGINE = Extension("mapping", "the engine of memory mapping", SOURCE, FLAGS, is_module=False)
-VERSION = 4
+VERSION = 5
 _INT = ctypes.c_int64
 _POINTER = ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
@@ -50,8 +50,6 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "game_observe": (None, (_POINTER, _INT, *(_POINTER,) * 4)),
     "game_moves": (None, (_POINTER, _POINTER)),
     "pack": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER)),
-    "arranger_clear": (None, (_POINTER,)),
-    "arranger_arrange": (_INT, (_POINTER, _POINTER, _INT)),
     "arranger_arrange_repacking": (_INT, (_POINTER, _POINTER, _INT, _INT)),
     "arranger_improve": (_INT, (_POINTER, _INT, _INT, *(_POINTER,) * 6)),
     "arranger_moves": (None, (_POINTER, _POINTER)),
@@ -60,15 +58,15 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
 
 
 def build(folder: Path | None = None) -> Path:
-    """Return the library; compile it if it is not there. Raises as `native_extension.build`."""
+    """Return the library, compiled if needed. Raises the errors of `native_extension.build`."""
     return native_extension.build(ENGINE, folder)
 
 
 @cache
 def load(path: Path) -> ctypes.CDLL:
-    """Return the library that `build` gives, with the types of its functions.
+    """Load a library from `build`, and declare the types of its functions.
 
-    Raises BuildError if it is not ours, and NotPrivateError if other users can write it.
+    Raises BuildError if it is another library, and NotPrivateError if other users can write it.
     """
     try:
         expect_private(path, path.parents[2])
@@ -84,13 +82,13 @@ def load(path: Path) -> ctypes.CDLL:
 
 
 class NativeFlat:
-    """The arrays of a problem, on the native side."""
+    """A copy of a problem's arrays in the native library."""
 
     def __init__(self, library: ctypes.CDLL, flat: FlatProblem) -> None:
         self.library = library
         arrays = [np.ascontiguousarray(a) for a in flat.arrays]
-        pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
-        lengths = (ctypes.c_int64 * len(arrays))(*(a.size for a in arrays))
+        pointers = (_POINTER * len(arrays))(*(a.ctypes.data for a in arrays))
+        lengths = (_INT * len(arrays))(*(a.size for a in arrays))
         self.address = library.flat_new(pointers, lengths)
 
     def __del__(self) -> None:
@@ -101,17 +99,17 @@ class NativeFlat:
 def pack(
     library: ctypes.CDLL, flat: FlatProblem, ranks: Ints, by_load: bool, nodes: int
 ) -> tuple[Packed, list[int]]:
-    """`pack.Packer.pack` of a problem's buffers, and the offsets."""
-    there = NativeFlat(library, flat)
+    """Pack a problem's buffers as `exact_packing.Packer.pack` does; return the offsets, too."""
+    arrays = NativeFlat(library, flat)
     rank = np.ascontiguousarray(ranks, np.int64)
     assert sorted(rank.tolist()) == list(range(len(flat.size))), "ranks are a permutation"
     offsets = np.empty(len(flat.size), np.int64)
-    found = library.pack(there.address, rank.ctypes.data, by_load, nodes, offsets.ctypes.data)
-    return Packed(found), offsets.tolist()
+    result = library.pack(arrays.address, rank.ctypes.data, by_load, nodes, offsets.ctypes.data)
+    return Packed(result), offsets.tolist()
 
 
-class _Owner:
-    """A native object and the arrays that it looks at."""
+class _NativeObject:
+    """A native object, and the arrays that it points to."""
 
     kind = ""
 
@@ -129,14 +127,14 @@ class _Owner:
         function(self._object, out.ctypes.data)
         placed, copied = np.flatnonzero(out[:, 0] != NOWHERE), out[:, 3] != 0
         columns = (*(out[placed, k].tolist() for k in range(3)), copied[placed].tolist())
-        found: list[Placement | None] = [None] * len(out)
+        placements: list[Placement | None] = [None] * len(out)
         for i, row in zip(placed.tolist(), zip(*columns, strict=True), strict=True):
-            found[i] = Placement._make(row)
-        return Solution(tuple(found))
+            placements[i] = Placement._make(row)
+        return Solution(tuple(placements))
 
 
-class NativeGame(_Owner):
-    """`game.Game`, at a thousand times its speed."""
+class NativeGame(_NativeObject):
+    """The native twin of `game.Game`, which documents the methods."""
 
     kind = "game"
 
@@ -145,7 +143,6 @@ class NativeGame(_Owner):
         self._move = np.empty(5, np.int64)
 
     def reset(self) -> None:
-        """The first buffer, nothing placed, no group forced out."""
         self._library.game_reset(self._object)
 
     @property
@@ -158,138 +155,108 @@ class NativeGame(_Owner):
 
     @property
     def reward(self) -> int:
-        """Picoseconds gained so far."""
         return self._library.game_reward(self._object)
 
     def legal(self) -> dict[Action, Move]:
-        """The legal actions for the current buffer, and where each would place it."""
         return {a: m for a in Action if (m := self.move(a)) is not None}
 
     def move(self, action: Action) -> Move | None:
-        """The move of an action on the current buffer; None if it is not legal."""
         if not self._library.game_move(self._object, action, self._move.ctypes.data):
             return None
         offset, start, end, copied, covered = self._move.tolist()
         return Move(offset, start, end, bool(copied), bool(covered))
 
     def step(self, action: Action) -> int:
-        """Plays a legal action; its reward in picoseconds."""
         assert not self.done, "the game is over"
         reward = self._library.game_step(self._object, action)
         assert reward != -(2**63), f"{Action(action).name} is not legal for buffer {self.index}"
         return reward
 
     def undo(self) -> int:
-        """Takes the last action back; the reward it had brought."""
         assert self.index, "nothing was played"
         return self._library.game_undo(self._object)
 
     def rewind(self, index: int) -> None:
-        """Takes actions back until buffer `index` is the current one."""
         assert index >= 0, "buffers are numbered from 0"
         self._library.game_rewind(self._object, index)
 
     def backup(self) -> int:
-        """Drop-backup, from a state without a legal action; the number of actions taken back."""
         assert not self.legal(), "there is something else to do"
         return self._library.game_backup(self._object)
 
     def price(self) -> int:
-        """The loss that Drop-backup would take back from here, in picoseconds."""
         return self._library.game_price(self._object)
 
     def advance(self, backed: bool = True) -> int:
-        """`game.Game.advance`."""
         return self._library.game_advance(self._object, backed)
 
-    def observe(self, cells: int) -> Sight:
-        """`observation.observe`, of this game."""
+    def observe(self, cells: int) -> RawObservation:
+        """Observe this game as `observation.observe` does."""
         grid, profile = np.empty((GRID, GRID), np.uint8), np.empty(cells, np.uint8)
         supply, moves = np.empty(GRID, np.int64), np.empty((len(Action), 4), np.int64)
         out = [x.ctypes.data for x in (grid, profile, supply, moves)]
         self._library.game_observe(self._object, cells, *out)
-        return Sight(grid, profile, supply, moves)
+        return RawObservation(grid, profile, supply, moves)
 
     def play(self, preferences: Sequence[int] | np.ndarray) -> int:
-        """Plays on to the end, backed up: the first legal action of each buffer's preference."""
-        wishes = self._wishes(preferences)  # alive until the call is over
-        return self._library.game_play(self._object, wishes.ctypes.data)
+        preferences = self._checked_preferences(preferences)  # alive until the call is over
+        return self._library.game_play(self._object, preferences.ctypes.data)
 
     def play_on(self, preferences: Sequence[int] | np.ndarray) -> bool:
-        """Plays until the end, or until no action is legal; is it the end?"""
-        wishes = self._wishes(preferences)
-        return bool(self._library.game_play_on(self._object, wishes.ctypes.data))
+        preferences = self._checked_preferences(preferences)
+        return bool(self._library.game_play_on(self._object, preferences.ctypes.data))
 
-    def _wishes(self, preferences: Sequence[int] | np.ndarray) -> NDArray[np.uint8]:
-        wishes = np.ascontiguousarray(preferences, np.uint8)
-        assert wishes.size == len(self.flat.size), "one wish per buffer"
-        assert wishes.max() < 4, "a wish is one of four"
-        return wishes
+    def _checked_preferences(self, preferences: Sequence[int] | np.ndarray) -> NDArray[np.uint8]:
+        preferences = np.ascontiguousarray(preferences, np.uint8)
+        assert preferences.size == len(self.flat.size), "one preference per buffer"
+        assert preferences.max() < 4, "a preference is one of four"
+        return preferences
 
     def play_random(self, draws: Sequence[int] | np.ndarray, limit: int = 2**62) -> int:
-        """Plays at most `limit` steps, backed up: the k-th takes legal action draws[k] mod n."""
         drawn = np.ascontiguousarray(draws, np.int64)
         assert drawn.min() >= 0, "draws are natural numbers"
         return self._library.game_play_random(self._object, drawn.ctypes.data, drawn.size, limit)
 
     def solution(self) -> Solution:
-        """The placements so far; all other buffers are in slow memory."""
         return self._placements(self._library.game_moves)
 
 
-class NativeArranger(_Owner):
-    """`arrange.Arranger`, at a thousand times its speed."""
+class NativeArranger(_NativeObject):
+    """The native twin of `order_free_placer.Arranger`, which documents the methods."""
 
     kind = "arranger"
 
-    def clear(self) -> None:
-        """Everything in slow memory; the best is kept."""
-        self._library.arranger_clear(self._object)
-
     @property
     def reward(self) -> int:
-        """Picoseconds gained by what is placed now."""
         return self._library.arranger_reward(self._object)
 
     @property
     def best(self) -> int:
-        """The largest reward seen."""
         return self._library.arranger_best(self._object)
 
     def arrange(self, order: Sequence[int] | np.ndarray) -> int:
-        """Clears, places storages in this order, and gives the reward."""
-        given = self._storages(order)  # alive until the call is over
-        return self._library.arranger_arrange(self._object, given.ctypes.data, given.size)
+        return self.arrange_repacking(order, 0)
 
     def arrange_repacking(self, order: Sequence[int] | np.ndarray, most: int) -> int:
-        """`arrange.Arranger.arrange_repacking`."""
-        given = self._storages(order)
-        at, count = given.ctypes.data, given.size
-        return self._library.arranger_arrange_repacking(self._object, at, count, most)
+        storages = np.ascontiguousarray(order, np.int64)  # alive until the call is over
+        assert 0 <= storages.min(initial=0) <= storages.max(initial=0) < len(self.flat.grouped)
+        pointer, count = storages.ctypes.data, storages.size
+        return self._library.arranger_arrange_repacking(self._object, pointer, count, most)
 
     def repack(self) -> bool:
-        """`arrange.Arranger.repack`."""
         return bool(self._library.arranger_repack(self._object))
 
-    def _storages(self, order: Sequence[int] | np.ndarray) -> Ints:
-        given = np.ascontiguousarray(order, np.int64)
-        assert 0 <= given.min(initial=0) <= given.max(initial=0) < len(self.flat.grouped)
-        return given
-
     def improve(self, rounds: Rounds) -> int:
-        """`arrange.Arranger.improve`; the number of rounds that were kept."""
         rows = (rounds.order, rounds.seed, rounds.skip, rounds.copy, rounds.short, rounds.bear)
-        given = [np.ascontiguousarray(x, np.int64) for x in rows]
-        count, width = given[0].shape
-        assert all(len(x) == count for x in given)
-        assert given[0].max() < len(self.flat.grouped)
-        pointers = [x.ctypes.data for x in given]
+        arrays = [np.ascontiguousarray(x, np.int64) for x in rows]
+        count, width = arrays[0].shape
+        assert all(len(x) == count for x in arrays)
+        assert arrays[0].max() < len(self.flat.grouped)
+        pointers = [x.ctypes.data for x in arrays]
         return self._library.arranger_improve(self._object, count, width, *pointers)
 
     def current(self) -> Solution:
-        """The current placements."""
         return self._placements(self._library.arranger_moves)
 
     def solution(self) -> Solution:
-        """The best seen."""
         return self._placements(self._library.arranger_best_moves)

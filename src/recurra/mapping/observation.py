@@ -1,4 +1,4 @@
-"""The observation of a game by a learner (section 4.3.1): the plain twin of `engine/observe.h`.
+"""The observation of a game by a learner (section 4.3.1): the Python twin of `engine/observe.h`.
 
 One column of the memory map is one step; the target time is in the middle.
 """
@@ -18,22 +18,22 @@ GRID = 128  # cells of the memory map, in both directions, and of the supply pro
 Bytes = NDArray[np.uint8]
 
 
-class Sight(NamedTuple):
-    """The observation of one state; nothing is scaled."""
+class RawObservation(NamedTuple):
+    """The observation of one state, unscaled."""
 
-    grid: Bytes  # [GRID, GRID] addresses × steps, 1 where something is
+    grid: Bytes  # [GRID, GRID] addresses × steps, 1 where a buffer is
     profile: Bytes  # [cells] addresses at the target time
     supply: Ints  # [GRID] picoseconds that no copy uses
-    moves: Ints  # [3, 4] of each action: legal, start, end, offset; zero if not legal
+    moves: Ints  # [3, 4] for each action: legal, start, end, offset; zero if not legal
 
 
-def observe(game: Game, cells: int) -> Sight:
-    """The state of a game, its target time's addresses in so many cells."""
+def observe(game: Game, cells: int) -> RawObservation:
+    """Observe the state of a game; `cells`: the length of the address profile."""
     f, board = game.flat, game.board
     t = int(f.at[min(game.index, len(f.at) - 1)])
     moves = {} if game.done else game.legal()
     rows = [_row(moves.get(a)) for a in Action]
-    return Sight(
+    return RawObservation(
         memory_around(board, t, GRID, GRID),
         memory_around(board, t, cells, 1)[:, 0],
         supply_around(board, t),
@@ -46,7 +46,7 @@ def _row(move: Move | None) -> tuple[int, ...]:
 
 
 def memory_around(board: Board, step: int, cells: int, steps: int) -> Bytes:
-    """[cells, steps] addresses × the steps around t, 1 where something is."""
+    """Return [cells, steps]: addresses × the steps around one, 1 where a buffer is."""
     grid = np.zeros((cells, steps), np.uint8)
     first, size = step - steps // 2, max(1, board.flat.problem.fast_size)
     for i, m in board.during(first, first + steps - 1).items():
@@ -57,7 +57,7 @@ def memory_around(board: Board, step: int, cells: int, steps: int) -> Bytes:
 
 
 def supply_around(board: Board, step: int) -> Ints:
-    """[GRID] what no copy uses, of the steps around t."""
+    """Return [GRID]: the supply that no copy uses, in the steps around one."""
     out = np.zeros(GRID, np.int64)
     first = step - GRID // 2
     low, high = max(0, first), min(len(board.left), first + GRID)

@@ -1,7 +1,7 @@
 """Order-free mapping: storages are placed one after another, each for its whole life.
 
-The order decides, not the time: what matters most is placed first. A mapping made so holds, but
-need not be a game that can be played in order of time. The plain twin of `engine/arrange.h`.
+The most important storage is placed first, whatever its time. Such a mapping is valid, but need
+not be a game that can be played in order of time. The Python twin of `engine/arrange.h`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MASK = 2**64 - 1
 
 
 @dataclass(frozen=True)
-class Whims:
+class PlacementOdds:
     """The odds (of 2^32) that a buffer is left out, copied though it could stay, or kept shorter.
 
-    `seed` decides for which buffers; all zero: never.
+    `seed` selects the buffers; by default there are none.
     """
 
     seed: int = 0
@@ -36,9 +36,9 @@ class Whims:
 class Rounds:
     """A batch of rounds of ruin and recreate, drawn in advance; each row is one round.
 
-    `order` [R, K]: storages to take out and place again in this order, -1 and repetitions are
-    passed over; `seed`, `skip`, `copy`, `short` [R]: whims; `bear` [R]: the loss of reward, in
-    picoseconds, that is still accepted.
+    `order` [R, K]: storages to remove and to place again in this order, -1 and repetitions are
+    ignored; `seed`, `skip`, `copy`, `short` [R]: `PlacementOdds`; `bear` [R]: the loss of reward,
+    in picoseconds, that is still accepted.
     """
 
     order: Ints
@@ -52,16 +52,16 @@ class Rounds:
         return len(self.seed)
 
 
-def draw(seed: int, index: int, what: int) -> int:
-    """32 random bits for a decision about buffer i: splitmix64 of all three."""
-    z = (seed + 0x9E3779B97F4A7C15 * (4 * index + what + 1)) & _MASK
+def draw(seed: int, index: int, decision: int) -> int:
+    """Return 32 random bits for one decision about a buffer: splitmix64 of all three."""
+    z = (seed + 0x9E3779B97F4A7C15 * (4 * index + decision + 1)) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
     return (z ^ (z >> 31)) >> 32
 
 
 class Arranger:
-    """A mapping under construction, and the best one seen."""
+    """A mapping under construction, and the best one so far."""
 
     def __init__(self, flat: FlatProblem) -> None:
         self.flat = flat
@@ -73,36 +73,29 @@ class Arranger:
         self._best: list[Move | None] = list(self.board.moves)
         self._missed: list[tuple[int, int, int]] = []  # buffer, steps: what found no room
 
-    def clear(self) -> None:
-        """Everything in slow memory; the best is kept."""
-        self.board.clear()
-
     def arrange(self, order: Sequence[int] | np.ndarray) -> int:
-        """Clears, places storages in this order, and gives the reward."""
-        self.clear()
-        for s in order:
-            self.place(s, Whims())
-        return self.note()
+        """Clear, place storages in this order, and return the reward."""
+        return self.arrange_repacking(order, 0)
 
     def arrange_repacking(self, order: Sequence[int] | np.ndarray, most: int) -> int:
-        """`arrange`; what lacks room in one piece only is placed again after a repacking.
+        """Do the same, and repack where only fragmentation keeps a storage out, then try again.
 
-        At most `most` times, whether it helps or not.
+        It repacks at most `most` times, whether it helps or not.
         """
-        self.clear()
+        self.board.clear()
         for s in order:
-            self.place(s, Whims())
+            self.place(s, PlacementOdds())
             if most and self._cramped():
                 most -= 1
                 self._remove([s])
                 self.repack()
-                self.place(s, Whims())
+                self.place(s, PlacementOdds())
         return self.note()
 
     def repack(self) -> bool:
-        """Gives what is placed new offsets: what lasts longest first, then what is largest.
+        """Assign new offsets, to the longest-lived pieces first, of these to the largest.
 
-        Steps and the reward stay. Does not all of it fit so? Then nothing changes.
+        Steps and the reward stay. Returns False, and changes nothing, if not everything fits.
         """
         moves, used, pieces = list(self.board.moves), dict(self.board.used), self._pieces()
         self.board.clear()
@@ -117,46 +110,44 @@ class Arranger:
         return True
 
     def _pieces(self) -> list[tuple[int, int, list[tuple[int, Move]]]]:
-        """The pieces with one offset, their first and last steps, in the order of `repack`.
+        """The first step, last step and buffers of each piece, in the order of `repack`.
 
-        A piece is a group, or a tensor from where it is made or comes until it is there no more.
+        A piece has one offset: it is a group, or a tensor from the step in which it is computed or
+        copied to fast memory until it leaves.
         """
         pieces: list[list[tuple[int, Move]]] = []
         for s, members in enumerate(self._members):
             placed = [(i, move) for i in members if (move := self.board.moves[i]) is not None]
             for k, (i, move) in enumerate(placed):
-                comes = not self.flat.grouped[s] and (self.flat.output[i] or move.copied)
-                if k == 0 or comes:
+                begins = not self.flat.grouped[s] and (self.flat.output[i] or move.copied)
+                if k == 0 or begins:
                     pieces.append([])
                 pieces[-1].append((i, move))
         spans = [(min(m.start for _, m in p), max(m.end for _, m in p), p) for p in pieces]
         return sorted(spans, key=lambda x: (x[0] - x[1], -self.flat.size[x[2][0][0]]))
 
     def note(self) -> int:
-        """Keeps what is there if it is the best so far; its reward."""
+        """Keep the current mapping if it is the best so far; return its reward."""
         if self.board.reward > self.best:
             self.best, self._best = self.board.reward, list(self.board.moves)
         return self.board.reward
 
     def improve(self, rounds: Rounds) -> int:
-        """Takes some storages out, places them in another order, keeps what is not too bad.
-
-        The number of rounds that were kept.
-        """
+        """Remove and place storages in rounds, keep those that lose little; return their number."""
         kept = 0
         for k in range(len(rounds)):
             order = [s for s in dict.fromkeys(rounds.order[k].tolist()) if s >= 0]
             w = (int(x[k]) for x in (rounds.seed, rounds.skip, rounds.copy, rounds.short))
-            kept += self._round(order, Whims(*w), int(rounds.bear[k]))
+            kept += self._round(order, PlacementOdds(*w), int(rounds.bear[k]))
         return kept
 
-    def _round(self, order: list[int], whims: Whims, bear: int) -> bool:
+    def _round(self, order: list[int], odds: PlacementOdds, bear: int) -> bool:
         before = self.board.reward
         old = [(i, self.board.moves[i]) for s in order for i in self._members[s]]
         used = {i: self.board.used[i] for i, _ in old if i in self.board.used}
         self._remove(order)
         for s in order:
-            self.place(s, whims)
+            self.place(s, odds)
         if self.board.reward >= before - bear:
             self.note()
             return True
@@ -173,13 +164,13 @@ class Arranger:
     def _restore(
         self, old: list[tuple[int, Move | None]], used: dict[int, list[tuple[int, int]]]
     ) -> None:
-        """Puts back what was there, copies with the very time that they had taken."""
+        """Put old moves back, copies with the supply that they had used."""
         for i, move in old:
             if move is not None:
                 self.board.put(i, move, used.get(i))
 
-    def place(self, storage: int, whims: Whims) -> None:
-        """Places a storage, buffer by buffer: stays if it can, is copied if it must; or nothing.
+    def place(self, storage: int, odds: PlacementOdds) -> None:
+        """Place a storage, buffer by buffer: each stays if possible, else is copied or left out.
 
         A group that does not fit as a whole is left out.
         """
@@ -190,18 +181,18 @@ class Arranger:
         for i in members:
             x, t = int(f.tensor[i]), int(f.at[i])
             if x != tensor:
-                tensor, covered, slow = x, -1, -1 if f.exists[x] else NEVER
+                tensor, covered, slow = x, -1, -1 if f.live_in[x] else NEVER
             fixed = offset if grouped else NOWHERE
-            skip = not grouped and draw(whims.seed, i, 0) < whims.skip
+            skip = not grouped and draw(odds.seed, i, 0) < odds.skip
             if covered >= t:
                 move = Move(offset, t, t, covered=True)
             elif skip:
                 move = None
             elif f.output[i]:
-                short = not grouped and draw(whims.seed, i, 1) < whims.short
+                short = not grouped and draw(odds.seed, i, 1) < odds.short
                 move = self._output(i, fixed, short)
             else:
-                move = self._operand(i, fixed, offset, covered, slow, whims)
+                move = self._operand(i, fixed, offset, covered, slow, odds)
             if move is not None:
                 self.board.put(i, move)
                 offset, covered = move.offset, max(covered, move.end)
@@ -213,7 +204,7 @@ class Arranger:
 
     def _output(self, index: int, fixed: int, short: bool) -> Move | None:
         f, t = self.flat, int(self.flat.at[index])
-        if not f.wanted[index] and not short:
+        if not f.live_out[index] and not short:
             end = int(f.life_end[index])
             offset = self._room(index, t, end, fixed)
             if offset != NOWHERE:
@@ -222,10 +213,10 @@ class Arranger:
         return None if end < 0 else self._copied(index, t, end, fixed)
 
     def _operand(
-        self, index: int, fixed: int, offset: int, covered: int, slow: int, whims: Whims
+        self, index: int, fixed: int, offset: int, covered: int, slow: int, odds: PlacementOdds
     ) -> Move | None:
         t = int(self.flat.at[index])
-        copy_first = draw(whims.seed, index, 2) < whims.copy
+        copy_first = draw(odds.seed, index, 2) < odds.copy
         for copy in (copy_first, not copy_first):
             if copy and slow < t:
                 start = self.board.copy_start(index, slow)
@@ -238,7 +229,7 @@ class Arranger:
         return None
 
     def _copied(self, index: int, start: int, end: int, fixed: int) -> Move | None:
-        """The move by which the copy could stay until the next use, if there is room."""
+        """A copy at an offset where it could stay until the next use, if there is one."""
         offset, later = NOWHERE, int(self.flat.next_use[index])
         if fixed == NOWHERE and later > end:
             offset = self._room(index, start, later)
@@ -253,7 +244,7 @@ class Arranger:
         return offset
 
     def _cramped(self) -> bool:
-        """Is anything of the last storage left out that would fit, were all room in one piece?"""
+        """Return whether only fragmentation keeps a buffer of the last storage out."""
         limit = self.flat.problem.fast_size
         return any(
             self.board.moves[i] is None
@@ -263,7 +254,7 @@ class Arranger:
 
     @property
     def reward(self) -> int:
-        """Picoseconds gained by what is placed now."""
+        """The picoseconds gained by the current placements."""
         return self.board.reward
 
     def current(self) -> Solution:
@@ -271,5 +262,5 @@ class Arranger:
         return self.board.solution()
 
     def solution(self) -> Solution:
-        """The best seen."""
+        """The best placements so far."""
         return solution(self._best)

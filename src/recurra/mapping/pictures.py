@@ -1,11 +1,12 @@
-"""A mapping as a picture: steps to the right, addresses upwards, one color per tensor.
+"""Pictures of a mapping: steps to the right, addresses upwards, one color per tensor.
 
-As figures 1 and 8 of the paper, and the reward over time as in figure 5. The page needs nothing
-from elsewhere; details show under the pointer. The PNG holds the layout alone.
+They follow figures 1 and 8 of the paper; the reward over time follows figure 5. The page is
+self-contained, with details under the pointer. The PNG has the layout alone.
 """
 
 from __future__ import annotations
 
+import colorsys
 import itertools
 import struct
 import zlib
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from recurra.mapping.simulate import simulate
 from recurra.storage.mapping_problem import Placement, Problem, Solution, copy_steps
 
-WIDE, HIGH = 1200, 520  # of the drawing
-GOLDEN = 0.618034
+WIDE, HIGH = 1200, 520  # size of the drawing
+GOLDEN = 0.618034  # the golden ratio
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1280px; padding: 0 1rem;
   color: light-dark(#1c1c1c, #e8e8e8); background: light-dark(#fdfcf9, #12151b);
@@ -38,10 +39,10 @@ def page(
     curve: Sequence[tuple[float, int]] = (),
     bound: int | None = None,
 ) -> str:
-    """A self-contained page; `curve`: (CPU seconds, best reward) as the solver told them."""
+    """Return a self-contained page; `curve`: (CPU seconds, best reward) of the solver."""
     parts = [
         f"<h1>{escape(problem.name)}</h1><p>{escape(str(problem))}</p>",
-        f"<p>{escape(str(solution))}; {_gained(problem, solution, bound)}</p>",
+        f"<p>{escape(str(solution))}; {_summary(problem, solution, bound)}</p>",
         "<h2>Fast memory: steps to the right, addresses upwards, one color per tensor</h2>",
         layout(problem, solution),
     ]
@@ -54,7 +55,7 @@ def page(
     )
 
 
-def _gained(problem: Problem, solution: Solution, bound: int | None) -> str:
+def _summary(problem: Problem, solution: Solution, bound: int | None) -> str:
     reward, total = solution.reward(problem), max(1, problem.total)
     run = simulate(problem, solution, contention=True)
     text = f"{reward / total:.4f} of all there is to gain"
@@ -66,7 +67,7 @@ def _gained(problem: Problem, solution: Solution, bound: int | None) -> str:
 
 
 def layout(problem: Problem, solution: Solution) -> str:
-    """The drawing alone, SVG."""
+    """Return the drawing alone, as SVG."""
     x, y = WIDE / problem.steps, HIGH / max(1, problem.fast_size)
     shapes: list[str] = []
     for i, (b, p) in enumerate(zip(problem.buffers, solution.placements, strict=True)):
@@ -106,21 +107,17 @@ def _tooltip(problem: Problem, index: int, placement: Placement) -> str:
 
 
 def color(tensor: int) -> tuple[int, int, int]:
-    """Red, green, blue: neighbors in number are far apart in hue."""
-    hue = tensor * GOLDEN % 1.0 * 6
-    light, spread = 0.55 + 0.1 * (tensor % 3 - 1), 0.3
-
-    def channel(shift: float) -> int:
-        k = (shift + hue * 2) % 12
-        return round(255 * (light - spread * max(-1.0, min(k - 3, 9 - k, 1.0))))
-
-    return channel(0), channel(8), channel(4)
+    """Return red, green and blue; consecutive tensors are far apart in hue."""
+    light = 0.55 + 0.1 * (tensor % 3 - 1)
+    rgb = colorsys.hls_to_rgb(tensor * GOLDEN % 1.0, light, 0.3 / min(light, 1 - light))
+    red, green, blue = (round(255 * x) for x in rgb)
+    return red, green, blue
 
 
 def reward_over_time(
     problem: Problem, curve: Sequence[tuple[float, int]], bound: int | None
 ) -> str:
-    """Steps upwards, and the bound above them, SVG."""
+    """Return a step curve of the reward, with the bound above it, as SVG."""
     high, total = 220, max(1, problem.total)
     last = max(1e-9, max(t for t, _ in curve))
     top = max(1e-9, max(reward for _, reward in curve) / total, (bound or 0) / total)
@@ -144,7 +141,7 @@ def reward_over_time(
 
 
 def png(problem: Problem, solution: Solution, wide: int = WIDE, high: int = HIGH) -> bytes:
-    """The layout as an image, white where nothing is placed."""
+    """Return the layout as an image, white where nothing is placed."""
     pixels = np.full((high, wide, 3), 255, np.uint8)
     for b, p in zip(problem.buffers, solution.placements, strict=True):
         if p is not None:
@@ -153,11 +150,11 @@ def png(problem: Problem, solution: Solution, wide: int = WIDE, high: int = HIGH
             top = (p.offset + b.size) * high // max(1, problem.fast_size)
             rows = slice(high - max(top, bottom + 1), high - bottom)
             pixels[rows, left : max(right, left + 1)] = color(b.tensor_id)
-    return encoded(pixels)
+    return _encode_png(pixels)
 
 
-def encoded(pixels: NDArray[np.uint8]) -> bytes:
-    """[H, W, 3] as a PNG file."""
+def _encode_png(pixels: NDArray[np.uint8]) -> bytes:
+    """Encode [H, W, 3] as a PNG file."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         body = kind + data

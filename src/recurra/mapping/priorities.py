@@ -1,12 +1,12 @@
-"""`recurra map priorities`: weights evolved for each model of the library, chosen for the others.
+"""`recurra map priorities`: evolve weights for each model of the library, choose them for others.
 
-A vector of weights that was evolved for one program counts, when vectors are chosen, only for
-programs of other families ("resnet50_infer" and "resnet50_train" are of one): what is chosen is
-good for programs that it has not seen. A program held out takes no part at all, nor does its
-family: neither its vectors nor its rewards.
+When vectors of weights are chosen, one that was evolved for a program counts only for programs of
+other families ("resnet50_infer" and "resnet50_train" are one family), so that the chosen vectors
+are good for unseen programs. A held-out program and its family take no part at all, neither by
+their vectors nor by their rewards.
 
-Weights are told apart by the units of their features (`priority_keys.py`): a vector that orders one
-program in each of them alike orders another one in as many ways, and they all are tried.
+A vector is tried in each unit of its features (`priority_keys.py`): these give the same order in
+its own program, but different orders in others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tyro.conf import arg
 
 from recurra.errors import RecurraError
 from recurra.mapping.engine_choice import Engine, Which, engine
-from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.model_library import LIBRARY, instance
 from recurra.mapping.priority_keys import (
     FEATURES,
     UNITS,
@@ -41,7 +41,7 @@ from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import ProblemError
 from recurra.support import atomic_write
 
-CHOSEN = 24  # vectors
+CHOSEN = 24  # the number of chosen vectors
 
 
 class HeldOut(TypedDict):
@@ -49,65 +49,65 @@ class HeldOut(TypedDict):
 
     name: str
     share: float
-    """Of the best found for it"""
+    """The reward, relative to the best one found for the program"""
     own: float
-    """The best found for it, of all that there is to gain"""
+    """The best reward found for the program, as a share of all there is to gain"""
     tried: int
     ms: float
 
 
 @dataclass(frozen=True)
 class Evolved:
-    """Vectors for one program each, and what every vector gains for every program."""
+    """Vectors that were evolved for one program each, and their rewards in every program."""
 
     names: Sequence[str]  # [P] programs
     source: NDArray[np.int64]  # [V] the program that a vector was evolved for; -1: for none
     weights: Floats  # [V, UNITS * FEATURES]
-    shares: Floats  # [P, V] of the best found for the program
+    shares: Floats  # [P, V] rewards, relative to the best found for the program
     best: Sequence[int]  # [P] picoseconds
 
     @property
     def families(self) -> NDArray[np.str_]:
-        """[P]"""
+        """The family of each program [P]."""
         return np.array([name.split("_")[0] for name in self.names])
 
     def unseen(self, program: int) -> NDArray[np.bool_]:
-        """[V] which vectors are of other families than program p."""
+        """Mark the vectors [V] of other families than a program's."""
         families = np.append(self.families, "")
         return families[self.source] != families[program]
 
 
-def evolved(names: Sequence[str], seconds: float, seeds: int, engine: Engine) -> Evolved:
-    """Evolves weights for each program, `seconds` of CPU per seed; places all by all."""
+def evolve_all(names: Sequence[str], seconds: float, seeds: int, engine: Engine) -> Evolved:
+    """Evolve weights in `seconds` of CPU per program and seed; place each program by all."""
     first = np.eye(len(UNITS))[:, :, None] * first_weights()
     weights, source = [*first.reshape(len(UNITS), -1)], [-1] * len(UNITS)
     for p, name in enumerate(names):
         for seed in range(seeds):
             search = Search(instance(name), seconds, seed, None, engine)
-            found = best_weights(search, 1.0, features(search.flat))
-            weights += [*shared_weights(search.flat, found)]
+            best = best_weights(search, 1.0, features(search.flat))
+            weights += [*shared_weights(search.flat, best)]
             source += [p] * len(UNITS)
             share = search.reward / search.scale
             print(f"{name}, seed {seed}: {share:.4f}", file=sys.stderr, flush=True)
-    every = np.array(weights)
-    rewards = np.array([_placed(name, every, engine) for name in names])
+    rewards = np.array([_rewards(name, weights, engine) for name in names])
     best = rewards.max(axis=1)
-    return Evolved(names, np.array(source), every, rewards / best[:, None], best.tolist())
+    shares = rewards / best[:, None]
+    return Evolved(names, np.array(source), np.array(weights), shares, best.tolist())
 
 
-def _placed(name: str, weights: Floats, engine: Engine) -> list[int]:
-    """Rewards of all vectors."""
+def _rewards(name: str, weights: list[Floats], engine: Engine) -> list[int]:
     f = flat(instance(name))
-    arranger, seen = engine.arranger(f), shared_features(f)
-    return [arranger.arrange(ordered(seen @ w)) for w in weights]
+    arranger, inputs = engine.arranger(f), shared_features(f)
+    return [arranger.arrange(ordered(inputs @ w)) for w in weights]
 
 
-def choose_priorities(found: Evolved, count: int, without: int = -1) -> list[int]:
-    """Vectors, the one that adds most to the others first; programs like `without` held out."""
-    families = found.families
+def choose_priorities(evolved: Evolved, count: int, without: int = -1) -> list[int]:
+    """Choose vectors greedily, with the family of program `without` held out."""
+    families = evolved.families
     held_out = families == families[without] if without >= 0 else np.zeros(len(families), bool)
-    usable = np.array([not (s >= 0 and held_out[s]) for s in found.source])
-    shares = np.array([np.where(found.unseen(p), found.shares[p], 0) for p in range(len(families))])
+    usable = np.array([not (s >= 0 and held_out[s]) for s in evolved.source])
+    unseen = np.array([evolved.unseen(p) for p in range(len(families))])
+    shares = np.where(unseen, evolved.shares, 0)
     shares = shares[~held_out]
     order, best = list[int](), np.zeros(len(shares))
     while len(order) < min(count, int(usable.sum())):
@@ -118,15 +118,15 @@ def choose_priorities(found: Evolved, count: int, without: int = -1) -> list[int
     return order
 
 
-def held_out(found: Evolved, engine: Engine, count: int = CHOSEN) -> list[HeldOut]:
-    """Hold out each program: what `learned` reaches with others' weights, in its 50 ms."""
+def held_out(evolved: Evolved, engine: Engine, count: int = CHOSEN) -> list[HeldOut]:
+    """Hold out each program: place it with the weights of others, in the time of `learned`."""
     rows: list[HeldOut] = []
-    for p, name in enumerate(found.names):
-        known = found.weights[choose_priorities(found, count, without=p)]
+    for p, name in enumerate(evolved.names):
+        known = evolved.weights[choose_priorities(evolved, count, without=p)]
         search = Search(instance(name), SECONDS, 0, None, engine)
         tried = place_by_weights(search, known)
         spent = search.spent
-        share, own = search.reward / found.best[p], found.best[p] / search.scale
+        share, own = search.reward / evolved.best[p], evolved.best[p] / search.scale
         rows.append(HeldOut(name=name, share=share, own=own, tried=tried, ms=round(1e3 * spent, 1)))
     return rows
 
@@ -153,8 +153,8 @@ class Priorities:
         names = self.names or tuple(LIBRARY)
         self.check(names)
         chosen_engine = engine(self.engine)
-        found = evolved(names, self.seconds, self.seeds, chosen_engine)
-        rows = held_out(found, chosen_engine)
+        vectors = evolve_all(names, self.seconds, self.seeds, chosen_engine)
+        rows = held_out(vectors, chosen_engine)
         for row in rows:
             print(
                 f"{row['name']:<18} {row['share']:.4f} of instance-wise search, held out, "
@@ -164,7 +164,7 @@ class Priorities:
         mean = sum(row["share"] for row in rows) / len(rows)
         print(f"mean {mean:.4f}, least {worst['share']:.4f} ({worst['name']})")
         if self.out is not None:
-            self.write(self.out, found, rows, chosen_engine)
+            self.write(self.out, vectors, rows, chosen_engine)
         return 0
 
     def check(self, names: Sequence[str]) -> None:
@@ -178,21 +178,16 @@ class Priorities:
                 facts=f"{len(names)} programs, {self.seeds} seeds",
             )
 
-    def write(self, out: Path, found: Evolved, rows: list[HeldOut], engine: Engine) -> None:
-        """Weights for all; and the curve: mean share held out, by how many vectors are chosen."""
-        order = choose_priorities(found, CHOSEN)
-        known = {k: held_out(found, engine, k) for k in (1, 2, 4, 8, 16, CHOSEN)}
-        made = f"recurra map priorities --seconds {self.seconds:g} --seeds {self.seeds}"
-        text = json.dumps(
-            {
-                "made_by": made,
-                "learned_from": list(found.names),
-                "features": FEATURES,
-                "units": UNITS,
-                "curve": {k: np.mean([x["share"] for x in some]) for k, some in known.items()},
-                "held_out": rows,
-                "weights": found.weights[order].round(5).tolist(),
-            },
-            indent=1,
-        )
-        atomic_write.save(out, text + "\n")
+    def write(self, out: Path, vectors: Evolved, rows: list[HeldOut], engine: Engine) -> None:
+        """Write the chosen weights, and the mean held-out share by the number of vectors."""
+        counts = {k: held_out(vectors, engine, k) for k in (1, 2, 4, 8, 16, CHOSEN)}
+        content = {
+            "made_by": f"recurra map priorities --seconds {self.seconds:g} --seeds {self.seeds}",
+            "learned_from": list(vectors.names),
+            "features": FEATURES,
+            "units": UNITS,
+            "curve": {k: np.mean([x["share"] for x in some]) for k, some in counts.items()},
+            "held_out": rows,
+            "weights": vectors.weights[choose_priorities(vectors, CHOSEN)].round(5).tolist(),
+        }
+        atomic_write.save(out, json.dumps(content, indent=1) + "\n")

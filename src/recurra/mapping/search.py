@@ -1,8 +1,8 @@
-"""The frame of every search: a budget of CPU time, a seed, and the best answer so far.
+"""The state of a search: a budget of CPU time, a seed, and the best answer so far.
 
-A solver is a function of a `Search`; `solver` makes of it the public `solve(problem, seconds, seed,
-progress)`. Whatever stops it, the time, an interrupt or a lack of memory, the best answer so far is
-validated and given back.
+A solver is a function of a `Search`; `solver` turns it into the public `solve(problem, seconds,
+seed, progress)`. When the time is over, and after an interrupt or a lack of memory, the best answer
+so far is validated and returned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recurra.storage.mapping_problem import Problem, Solution, nothing
 Progress = Callable[[float, int, Solution], None]  # CPU seconds, reward in picoseconds, answer
 
 
-FINALISTS = 6  # of the last best answers: the simulator may prefer another than the last
+FINALISTS = 6  # the last best answers, of which the simulator may prefer one before the last
 
 
 class Solver(Protocol):
@@ -43,7 +43,7 @@ class Solver(Protocol):
 
 
 class Search:
-    """A problem, an engine, random numbers, a deadline; the best answer so far."""
+    """A problem, an engine, random numbers and a deadline, and the best answer so far."""
 
     def __init__(
         self, problem: Problem, seconds: float, seed: int, progress: Progress | None, engine: Engine
@@ -56,29 +56,29 @@ class Search:
         self.flat = flat(problem)
         self.random = np.random.default_rng(seed)
         self.reward, self.solution = 0, nothing(problem)
-        self.enough = float("inf")  # the reward at which a search is over
-        self.scale = max(1, problem.total)  # what temperatures are parts of
+        self.target_reward = float("inf")  # the reward at which the search ends
+        self.scale = max(1, problem.total)  # temperatures are shares of it
         self.finalists: deque[Solution] = deque([self.solution], FINALISTS)
-        self.stopped = False  # by its user
+        self.stopped = False  # by the user
         self._progress = progress
-        self.elsewhere = 0.0  # CPU seconds that other processes took for it
+        self.worker_seconds = 0.0  # CPU seconds of other processes
         self._start = time.process_time()
 
     @property
     def spent(self) -> float:
-        """CPU seconds."""
-        return time.process_time() - self._start + self.elsewhere
+        """The CPU seconds so far."""
+        return time.process_time() - self._start + self.worker_seconds
 
     def running(self, until: float = 1.0) -> bool:
-        """Is there time left, of this part of the budget, and something to look for?"""
-        return self.spent < until * self.seconds and self.reward < self.enough
+        """Return whether time is left in this share of the budget, and reward to be gained."""
+        return self.spent < until * self.seconds and self.reward < self.target_reward
 
     def stop(self) -> None:
-        """The time is over: whoever asks how much is left ends."""
+        """End the search: from now on no time is left."""
         self.stopped, self.seconds = True, min(self.seconds, max(self.spent, 1e-9))
 
     def offer(self, reward: int, solution: Callable[[], Solution]) -> bool:
-        """Keeps an answer if it is the best so far."""
+        """Keep an answer if it is the best so far; return whether it is."""
         if reward <= self.reward:
             return False
         self.reward, self.solution = reward, solution()
@@ -87,14 +87,14 @@ class Search:
             self._progress(self.spent, reward, self.solution)
         return True
 
-    def tie(self, reward: int, solution: Callable[[], Solution]) -> None:
-        """Another answer that gains as much as the best so far, if it does, is a finalist, too."""
+    def offer_tie(self, reward: int, solution: Callable[[], Solution]) -> None:
+        """Make an answer a finalist if it gains as much as the best so far."""
         if reward == self.reward and (answer := solution()) not in self.finalists:
             self.finalists.append(answer)
 
 
-def solver(search_with: Callable[[Search], None]) -> Solver:
-    """The public function of a solver; its answers are validated, or `InvalidSolution` raised."""
+def solver(search_with: Callable[[Search], object]) -> Solver:
+    """Return the public function of a solver, which validates each answer."""
 
     @functools.wraps(search_with)
     def solve(
@@ -105,7 +105,7 @@ def solver(search_with: Callable[[Search], None]) -> Solver:
         engine: Engine | None = None,
     ) -> Solution:
         search = Search(problem, seconds, seed, progress, engine or engine_choice.engine())
-        with suppress(KeyboardInterrupt, MemoryError):  # the best so far is the answer
+        with suppress(KeyboardInterrupt, MemoryError):  # the answer is the best so far
             search_with(search)
         validate(problem, search.solution)
         return search.solution

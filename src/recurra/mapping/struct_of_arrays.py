@@ -1,4 +1,4 @@
-"""Problem → flat arrays, the form in which both engines read it.
+"""Problem → struct of arrays, the form in which both engines read it.
 
 `max(compute, traffic)` covers rooflines and plain benefits alike: the latter have compute -2^60.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recurra.storage.mapping_problem import Instruction, Latency, Problem, ProblemError, Roofline
 
-NEVER = 2**30  # a step that does not come
+NEVER = 2**30  # a step after every program
 _LEAST = -(2**60)
 
 Ints = NDArray[np.int64]
@@ -30,13 +30,13 @@ class FlatProblem:
     tensor: Ints  # [N] dense
     storage: Ints  # [N] dense, in order of first use
     life_end: Ints  # [N] the last step of the live range, at most T - 1
-    wanted: Ints  # [N] 1 if the tensor is wanted after the program
+    live_out: Ints  # [N] 1 if the tensor is read after the program
     demand: Ints  # [N]
     evict_by: Ints  # [N] the last step in which an output may leave before it is overwritten
     next_use: Ints  # [N] the step of the tensor's next buffer, or its own
     gain: Ints  # [N] less traffic, if inside; 0 under a table
     bit: Ints  # [N] its bit in the table's index, or -1
-    exists: Ints  # [X] 1 if it is in slow memory from the start
+    live_in: Ints  # [X] 1 if the tensor is in slow memory from the start
     grouped: Ints  # [S] 1 for alias groups
     member_at: Ints  # [S + 1] where a storage's buffers start in `members`
     members: Ints  # [N] buffers by storage
@@ -49,7 +49,7 @@ class FlatProblem:
     counts: Ints = field(init=False)  # N, T, X, S, fast_size
 
     def __post_init__(self) -> None:
-        n = (len(self.size), len(self.supply), len(self.exists), len(self.grouped))
+        n = (len(self.size), len(self.supply), len(self.live_in), len(self.grouped))
         object.__setattr__(self, "counts", _array([*n, self.problem.fast_size]))
 
     @property
@@ -59,7 +59,7 @@ class FlatProblem:
 
 
 def flat(problem: Problem) -> FlatProblem:
-    """The arrays of a problem."""
+    """Return the arrays of a problem; raises `ProblemError` for amounts above 2^60."""
     _check(problem)
     buffers, steps = problem.buffers, problem.steps
     tensors = {x: k for k, x in enumerate(dict.fromkeys(b.tensor_id for b in buffers))}
@@ -67,9 +67,10 @@ def flat(problem: Problem) -> FlatProblem:
     for s, members in enumerate(problem.storages):
         for i in members:
             storage[i] = s
-    exists = [0] * len(tensors)
+    live_in = [0] * len(tensors)
     for b in buffers:
-        exists[tensors[b.tensor_id]] = int(b.live_range[0] < 0)
+        live_in[tensors[b.tensor_id]] = int(b.live_range[0] < 0)
+
     starts = np.cumsum([0, *(len(m) for m in problem.storages)])
     return FlatProblem(
         problem=problem,
@@ -79,10 +80,10 @@ def flat(problem: Problem) -> FlatProblem:
         tensor=_array([tensors[b.tensor_id] for b in buffers]),
         storage=_array(storage),
         life_end=_array([min(b.live_range[1], steps - 1) for b in buffers]),
-        wanted=_array([b.live_range[1] >= steps for b in buffers]),
+        live_out=_array([b.live_range[1] >= steps for b in buffers]),
         demand=_array([b.demand for b in buffers]),
         **_neighbors(problem),
-        exists=_array(exists),
+        live_in=_array(live_in),
         grouped=_array([buffers[m[0]].alias_id is not None for m in problem.storages]),
         member_at=_array(starts),
         members=_array([i for m in problem.storages for i in m]),
@@ -92,7 +93,7 @@ def flat(problem: Problem) -> FlatProblem:
 
 
 def _check(problem: Problem) -> None:
-    """Sums of two must not leave 64 bits."""
+    """Require that the sum of two amounts fits in 64 bits."""
     amounts = {
         "fast memory": problem.fast_size,
         "the largest buffer": max((b.size for b in problem.buffers), default=0),
@@ -109,10 +110,10 @@ def _check(problem: Problem) -> None:
 
 
 def _longest(instruction: Instruction) -> int:
-    if isinstance(instruction.cost, Roofline):
-        c = instruction.cost
+    c = instruction.cost
+    if isinstance(c, Roofline):
         return c.times * (c.overhead + c.compute + c.rest + sum(c.slow) + sum(c.fast))
-    return max((abs(y) for y in instruction.cost.latencies), default=0) if instruction.cost else 0
+    return max(map(abs, c.latencies), default=0) if c else 0
 
 
 def _array(values: Sequence[int] | np.ndarray) -> Ints:
@@ -120,7 +121,7 @@ def _array(values: Sequence[int] | np.ndarray) -> Ints:
 
 
 def _neighbors(problem: Problem) -> dict[str, Ints]:
-    """The step at which the next value overwrites a place, and a tensor's next use."""
+    """Return the last step before the next value overwrites a storage, and a tensor's next use."""
     buffers = problem.buffers
     evict_by = [problem.steps - 1] * len(buffers)
     next_use = [b.target_time for b in buffers]

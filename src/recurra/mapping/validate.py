@@ -1,7 +1,7 @@
-"""Problem and solution → what is violated: naive, and without a line in common with the solvers.
+"""Check a solution against every constraint: naive, and without a line shared with the solvers.
 
 Every constraint has a name. Two buffers are compared pairwise, copies are served earliest deadline
-first, and the places that hold a value are followed step by step.
+first, and the addresses that hold a value are followed step by step.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from recurra.storage.mapping_problem import Buffer, Placement, Problem, ProblemE
 Constraint = Literal[
     "fast memory",  # addresses within it
     "target time",  # an interval of steps that holds the step of the use
-    "overlap",  # no address holds two things at once
+    "overlap",  # no address holds two buffers at once
     "alias offset",  # equation 4: one group, one offset; all in fast memory or none
     "one copy at a time",  # equation 6
     "bandwidth",  # equation 5
-    "residency",  # what is read is there
+    "residency",  # every value that is read is in the memory that it is read from
 ]
 
 
@@ -37,14 +37,14 @@ class Violation:
 class InvalidSolution(ProblemError):
     """A solution that breaks a constraint."""
 
-    def __init__(self, problem: Problem, found: list[Violation]) -> None:
-        self.found = found
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        super().__init__(f"{problem.name}: {found[0].constraint}{more}", facts=found[0].where)
+    def __init__(self, problem: Problem, violations: list[Violation]) -> None:
+        self.violations, first = violations, violations[0]
+        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        super().__init__(f"{problem.name}: {first.constraint}{more}", facts=first.where)
 
 
 def validate(problem: Problem, solution: Solution) -> int:
-    """The reward in picoseconds of a solution that holds; raises `InvalidSolution` otherwise."""
+    """Return the reward of a valid solution in picoseconds; raises `InvalidSolution` otherwise."""
     found = violations(problem, solution)
     if found:
         raise InvalidSolution(problem, found)
@@ -52,7 +52,7 @@ def validate(problem: Problem, solution: Solution) -> int:
 
 
 def violations(problem: Problem, solution: Solution) -> list[Violation]:
-    """Everything that is wrong with a solution; empty if nothing is. Quadratic in buffers."""
+    """Return all violations of a solution; takes time quadratic in the buffers."""
     if len(solution.placements) != len(problem.buffers):
         raise ProblemError(
             f"{problem.name}: the solution is of another problem",
@@ -62,7 +62,7 @@ def violations(problem: Problem, solution: Solution) -> list[Violation]:
         (i, problem.buffers[i], p) for i, p in enumerate(solution.placements) if p is not None
     ]
     alone = [v for x in inside for v in _alone(problem, *x)]
-    if alone:  # the rest would be about nonsense
+    if alone:  # the other checks would report nonsense
         return alone
     found = [*_overlaps(inside), *_groups(problem, solution), *_copies(problem, inside)]
     tensors: dict[int, list[int]] = {}
@@ -104,7 +104,7 @@ def _alone(
 
 
 def _share(first: Buffer, second: Buffer) -> bool:
-    """Do they live in one place by the problem's wish?"""
+    """Return whether the problem lets two buffers share an address."""
     if first.alias_id is None or second.alias_id is None:
         return first.tensor_id == second.tensor_id
     return first.alias_id == second.alias_id
@@ -131,20 +131,18 @@ def _groups(problem: Problem, solution: Solution) -> Iterator[Violation]:
         p, q = solution.placements[j], solution.placements[i]
         x, y = (z and z.offset for z in (p, q))
         if x != y:
-            told = ["in slow memory" if z is None else f"at {z}" for z in (x, y)]
-            where = f"group {b.alias_id}: buffer {j} is {told[0]}, buffer {i} {told[1]}"
+            texts = ["in slow memory" if z is None else f"at {z}" for z in (x, y)]
+            where = f"group {b.alias_id}: buffer {j} is {texts[0]}, buffer {i} {texts[1]}"
             yield Violation("alias offset", where)
 
 
 def _during(buffer: Buffer, placement: Placement) -> tuple[int, int]:
-    """First and last step of its copy; the first lies after the last if there is none."""
+    """Return the first and last step of a copy; the first lies after the last if there is none."""
     if not placement.copied:
         return 0, -1
-    return (
-        (buffer.target_time + 1, placement.end)
-        if buffer.is_output
-        else (placement.start, buffer.target_time - 1)
-    )
+    if buffer.is_output:
+        return buffer.target_time + 1, placement.end
+    return placement.start, buffer.target_time - 1
 
 
 def _copies(problem: Problem, inside: list[Inside]) -> Iterator[Violation]:
@@ -164,7 +162,7 @@ def _copies(problem: Problem, inside: list[Inside]) -> Iterator[Violation]:
 
 
 def _uncopied_bytes(problem: Problem, spans: list[tuple[int, int, int, int]]) -> dict[int, int]:
-    """The bytes not copied in time, by buffer: each step serves the earliest deadline first."""
+    """Return the time of its copy that each buffer lacks: the earliest deadline is served first."""
     left = {i: demand for _, _, i, demand in spans}
     waiting: list[list[int]] = [[] for _ in problem.instructions]
     for start, end, i, _ in sorted(spans, key=lambda s: s[1]):
@@ -183,16 +181,16 @@ def _uncopied_bytes(problem: Problem, spans: list[tuple[int, int, int, int]]) ->
 def _residency(
     problem: Problem, solution: Solution, uses: list[int], written: dict[int | None, list[int]]
 ) -> Iterator[Violation]:
-    """Follows one tensor: when it is in fast memory, and from when on in slow memory."""
+    """Follow one tensor: when it is in fast memory, and from which step on in slow memory."""
     b0 = problem.buffers[uses[0]]
-    slow: int | None = -1 if b0.live_range[0] < 0 else None  # it is there after this step
-    held: list[Placement] = []
+    slow: int | None = -1 if b0.live_range[0] < 0 else None  # in slow memory after this step
+    earlier: list[Placement] = []
     for i in uses:
         b, p = problem.buffers[i], solution.placements[i]
         if b.is_output:
             slow = b.target_time if p is None else _during(b, p)[1] if p.copied else None
             if p is not None:
-                held.append(p)
+                earlier.append(p)
                 yield from _check_output(problem, i, p, written)
         elif p is None or p.copied:
             begin = b.target_time if p is None else _during(b, p)[0]
@@ -200,11 +198,11 @@ def _residency(
                 what = "read from" if p is None else "copied from"
                 when = "never there" if slow is None else f"there after step {slow}"
                 yield Violation("residency", f"buffer {i} is {what} slow memory at {begin}, {when}")
-        elif not any(q.offset == p.offset and q.start <= p.start <= q.end + 1 for q in held):
+        elif not any(q.offset == p.offset and q.start <= p.start <= q.end + 1 for q in earlier):
             where = f"buffer {i} stays from step {p.start} on, where its tensor is not"
             yield Violation("residency", where)
         if p is not None and not b.is_output:
-            held.append(p)
+            earlier.append(p)
     if b0.live_range[1] >= problem.steps and slow is None:
         yield Violation(
             "residency", f"tensor {b0.tensor_id} is wanted after the program, in slow memory"
@@ -214,7 +212,7 @@ def _residency(
 def _check_output(
     problem: Problem, index: int, placement: Placement, written: dict[int | None, list[int]]
 ) -> Iterator[Violation]:
-    """An output that is not copied stays for its life; one that is has left when overwritten."""
+    """Check that an output stays for its life, or has been copied out before it is overwritten."""
     b = problem.buffers[index]
     last = min(b.live_range[1], problem.steps - 1)
     if not placement.copied and placement.end != last:

@@ -144,7 +144,7 @@ def _read(place: Path) -> StoredNest:
         text = file.read(LARGEST + 1)
     if len(text) > LARGEST:
         raise ValueError(f"it has more than {LARGEST} bytes")
-    given = json_text.parsed(text)
+    given = json_text.parse(text)
     if not isinstance(given, dict):
         raise ValueError(f"it is {json.dumps(given):.60}, and no entry")
     digest = given.pop("digest")

@@ -132,7 +132,7 @@ def load(path: Path) -> Table:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        about = json_text.parsed(str(arrays.pop("about")))
+        about = json_text.parse(str(arrays.pop("about")))
         if about["format"] != FORMAT:
             raise ValueError(f"format {about['format']}, not {FORMAT}")
         given = about["actions"]

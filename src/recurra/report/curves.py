@@ -1,6 +1,6 @@
-"""Points → a chart: an SVG that stretches, with its labels in HTML so that they never do.
+"""Charts of curves: an SVG that stretches, with labels in HTML, which do not stretch.
 
-The chart is complete without a script; page.js adds the values under the pointer.
+A chart is complete without a script; page.js adds the values under the pointer.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from recurra.report.html import number
 
 Points = Sequence[tuple[float, float]]
 
-# The viewBox of a plot; CSS stretches it to the width and height there is.
-WIDE, HIGH = 2000, 1000
-
-# From here on the raw points are drawn light, with their mean on top.
-MANY = 60
+WIDE, HIGH = 2000, 1000  # the viewBox of a plot, which CSS stretches to the available size
+MANY = 60  # with more points these are drawn light, with their mean on top
 
 
 def charts(curves: Mapping[str, Points]) -> str:
-    """One figure per tag; the first is the large one."""
+    """Return one figure per tag, the first one large."""
     if not curves:
         return '<p class="none">no curves were logged</p>'
     limit = max(40, min(240, 2800 // len(curves)))
@@ -31,38 +28,40 @@ def charts(curves: Mapping[str, Points]) -> str:
 
 
 def chart(tag: str, points: Points, limit: int = 240) -> str:
-    """One curve: raw points light, their running mean strong where there are many."""
+    """Draw one curve: many points are light, with their running mean on top."""
     points = sorted(((float(x), float(y)) for x, y in points), key=lambda p: p[0])
-    known = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
-    lost = len(points) - len(known)
+    finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     group, _, name = tag.rpartition("/")
     caption = f"<b>{escape(name)}</b> <span>{escape(group)}</span>"
-    if lost:
+    if lost := len(points) - len(finite):
         caption += f' <em class="lost">{lost} not finite</em>'
-    if not known:
+    if not finite:
         empty = "no finite value" if points else "no values"
         return (
             f'<figure class="curve"><figcaption>{caption}</figcaption>'
             f'<div class="plot empty"><p class="none">{empty}</p></div></figure>'
         )
-    box = _box(known)
-    last = f"<output>{number(float(f'{known[-1][1]:.5g}'))}</output>"
-    mean = smoothed(known) if len(known) > MANY else []
-    few = list(range(0, len(known), max(1, len(known) // (limit // 2)))) if mean else []
-    few += [len(known) - 1] if mean else []
-    shown = [(*known[k], mean[k][1]) for k in few] if mean else known
-    lines = _path(thinned(points, limit), box, "raw" if mean else "line")
-    lines += _path([mean[k] for k in few], box, "line") if mean else _dots(known, box)
+    box = _box(finite)
+    last = f"<output>{number(float(f'{finite[-1][1]:.5g}'))}</output>"
+    if len(finite) > MANY:
+        mean = smoothed(finite)
+        few = [*range(0, len(finite), max(1, len(finite) // (limit // 2))), len(finite) - 1]
+        shown = [(*finite[k], mean[k][1]) for k in few]
+        lines = _path(thinned(points, limit), box, "raw")
+        lines += _path([mean[k] for k in few], box, "line")
+    else:
+        shown = finite
+        lines = _path(thinned(points, limit), box, "line") + _dots(finite, box)
     return (
         f'<figure class="curve"><figcaption>{caption}{last}</figcaption>'
         f'<div class="plot" {_data(shown, box)}><svg viewBox="0 0 {WIDE} {HIGH}" '
         f'preserveAspectRatio="none" role="img" aria-label="{len(points)} points">'
-        f"{_grid(box)}{lines}</svg>{_labels(known, box)}</div></figure>"
+        f"{_grid(box)}{lines}</svg>{_labels(finite, box)}</div></figure>"
     )
 
 
 def ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Round numbers (1, 2, 5 times a power of ten) inside [low, high]."""
+    """Return round numbers (1, 2, 5 times a power of ten) in [low, high]."""
     raw = (high - low) / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * 0.999)
@@ -71,24 +70,21 @@ def ticks(low: float, high: float, about: int = 4) -> list[float]:
 
 
 def thinned(points: Points, limit: int) -> list[tuple[float, float]]:
-    """Thin to `limit` points that keep every bucket's extremes; NaN stays as a gap."""
+    """Thin points to `limit`, keeping the extremes of each bucket; NaN stays as a gap."""
     if len(points) <= limit:
         return list(points)
     buckets = max(1, limit // 2)
     kept: list[tuple[float, float]] = []
     for k in range(buckets):
         part = points[k * len(points) // buckets : (k + 1) * len(points) // buckets]
-        known = [p for p in part if math.isfinite(p[1])]
-        if known:
-            ends = {min(known, key=lambda p: p[1]), max(known, key=lambda p: p[1])}
-            kept += sorted(ends)
-        else:
-            kept.append(part[0])
+        finite = [p for p in part if math.isfinite(p[1])]
+        extremes = {f(finite, key=lambda p: p[1]) for f in (min, max)} if finite else {part[0]}
+        kept += sorted(extremes)
     return kept
 
 
 def smoothed(points: Points) -> list[tuple[float, float]]:
-    """The centered mean over a twentieth of the points: unlike an exponential one, it lags not."""
+    """Return the centered mean over a twentieth of the points, which does not lag."""
     sums = [0.0, *accumulate(y for _, y in points)]
     half = max(1, len(points) // 40)
     out: list[tuple[float, float]] = []
@@ -104,15 +100,15 @@ Box = tuple[float, float, float, float]
 
 
 def _box(points: Points) -> Box:
-    """left, right, bottom, top: the data with a little air, never empty."""
+    """Return left, right, bottom, top: the range of the data with a margin, never empty."""
     xs, ys = [x for x, _ in points], [y for _, y in points]
     left, right, low, high = min(xs), max(xs), min(ys), max(ys)
     if left == right:
         left, right = left - 0.5, right + 0.5
-    air = (high - low) * 0.06
-    if air <= abs(high) * 1e-9:
-        air = abs(high) * 0.1 or 1.0
-    return left, right, low - air, high + air
+    margin = (high - low) * 0.06
+    if margin <= abs(high) * 1e-9:
+        margin = abs(high) * 0.1 or 1.0
+    return left, right, low - margin, high + margin
 
 
 def _grid(box: Box) -> str:
@@ -120,10 +116,10 @@ def _grid(box: Box) -> str:
     return f'<path class="grid" d="{rules}"/><path class="axes" d="M0 0V{HIGH}H{WIDE}"/>'
 
 
-def _labels(known: Points, box: Box) -> str:
+def _labels(points: Points, box: Box) -> str:
     left, right, low, high = box
     up, across = ticks(low, high), ticks(left, right, 5)
-    if all(x == int(x) for x, _ in known):
+    if all(x == int(x) for x, _ in points):
         across = [t for t in across if abs(t - round(t)) < 1e-9]
     spans = [("y", "bottom", (t - low) / (high - low), _tick(t, up)) for t in up]
     spans += [("x", "left", (t - left) / (right - left), _tick(t, across)) for t in across]
@@ -138,7 +134,7 @@ def _labels(known: Points, box: Box) -> str:
 
 
 def _data(shown: Sequence[tuple[float, ...]], box: Box) -> str:
-    """The data of page.js: the box, and points of x, y and, if there are many, their mean."""
+    """Return the data for page.js: the box, and points of x, y and, if there are many, the mean."""
     points = " ".join(f"{p[0]:.9g}," + ",".join(f"{v:.5g}" for v in p[1:]) for p in shown)
     return f'data-box="{" ".join(f"{v:.9g}" for v in box)}" data-points="{points}"'
 
@@ -155,11 +151,11 @@ def _path(points: Points, box: Box, kind: str) -> str:
     return f'<path class="{kind}" d="{"".join(parts)}"/>'
 
 
-def _dots(known: Points, box: Box) -> str:
-    """Strokes of no length: round whatever the stretch."""
-    if len(known) > MANY // 2:
+def _dots(points: Points, box: Box) -> str:
+    """Draw a few points as strokes of length zero, which stay round when stretched."""
+    if len(points) > MANY // 2:
         return ""
-    return f'<path class="dots" d="{"".join(f"M{_x(x, box)} {_y(y, box)}h0" for x, y in known)}"/>'
+    return f'<path class="dots" d="{"".join(f"M{_x(x, box)} {_y(y, box)}h0" for x, y in points)}"/>'
 
 
 def _x(value: float, box: Box) -> str:
@@ -171,7 +167,7 @@ def _y(value: float, box: Box) -> str:
 
 
 def _tick(value: float, among: Sequence[float]) -> str:
-    """Write a tick with as few digits as tell it from others; thousands as k, M."""
+    """Write a tick with few digits; thousands as k, M, G."""
     most = max(abs(t) for t in among)
     for unit, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if most >= 10 * unit or (most >= unit and unit > 1e3):

@@ -1,4 +1,4 @@
-"""Texts and tables → HTML fragments: of the report's page, and of `_repr_html_` in notebooks."""
+"""HTML fragments of texts and tables, for the report's page and for `_repr_html_` in notebooks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
-# Longer texts stay plain: color triples their size, and nobody reads them from end to end.
-COLORED = 24_000
+COLORED = 24_000  # longer texts stay plain, since color triples their size
 
 _KEYWORDS = (
     "and|as|break|class|continue|def|del|elif|else|except|False|finally|for|from|if|import|in|is|"
@@ -20,7 +19,7 @@ _KEYWORDS = (
     "while|with|yield"
 )
 
-# One tokenizer for equations, schedules and programs: they share their look on purpose.
+# One tokenizer for equations, schedules and programs, so that they look alike.
 _TOKEN = re.compile(
     r"(?P<c>\#[^\n]*)"
     r"|(?P<s>[rbf]?(?:'''.*?'''|\"\"\".*?\"\"\"|'[^'\n]*'|\"[^\"\n]*\"))"
@@ -28,28 +27,28 @@ _TOKEN = re.compile(
     r"|(?P<t>\b(?:bf16|[fiu](?:8|16|32|64)|bool)\b(?:\[[^\]\n]*\])?)"
     r"|(?P<f>\b[A-Za-z_]\w*(?=\())"
     r"|(?P<d>(?m:^)[^\W\d][\w.{}]*(?=(?:\[[^\]\n]*\])?\s*(?::\s*\w+(?:\[[^\]\n]*\])?)?\s*=(?!=)))"
-    r"|(?P<x>\b[^\W\d]\w*)"  # a whole word, so that no rule above starts inside it
+    r"|(?P<x>\b[^\W\d]\w*)"  # a word, so that no rule above matches inside it
     r"|(?P<n>(?<![\w.])\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?)",
     re.DOTALL,
 )
 
 
 class Drawing(str):
-    """A fragment that stands in a cell as it is."""
+    """An HTML fragment that a table cell contains unescaped."""
 
 
 def table_html(rows: Sequence[Row], total: Row | None = None) -> str:
-    """Rows → a table that brings its own style; columns are the keys, numbers are right-aligned."""
+    """Return a table with its style; columns are the keys of rows, numbers are right-aligned."""
     return _styled(table(rows, total))
 
 
 def code_html(text: str) -> str:
-    """Equations, a schedule or a program → colored text that brings its own style."""
+    """Return colored equations, a schedule or a program, with the style."""
     return _styled(code(text))
 
 
 def folds_html(title: str, folds: Mapping[str, str]) -> str:
-    """Named fragments below a title, the first one open."""
+    """Return named fragments below a title, of which the first is open."""
     parts = "".join(
         f"<details{'' if k else ' open'}><summary>{escape(name)}</summary>{body}</details>"
         for k, (name, body) in enumerate(folds.items())
@@ -58,7 +57,7 @@ def folds_html(title: str, folds: Mapping[str, str]) -> str:
 
 
 def sparkline(values: Sequence[float]) -> Drawing:
-    """A small curve of the finite values, in the color of the text around it."""
+    """Draw a small curve of the finite values, in the color of the surrounding text."""
     known = [(k, y) for k, y in enumerate(values) if y - y == 0]
     if len(known) < 2:
         return Drawing()
@@ -75,7 +74,7 @@ def sparkline(values: Sequence[float]) -> Drawing:
 
 
 def table(rows: Sequence[Row], total: Row | None = None, bar: str = "") -> str:
-    """The bare table; `total` becomes its foot, column `bar` is drawn as a meter beside it."""
+    """Return a table without style; `total` is its foot, column `bar` is drawn as a meter."""
     if not rows:
         return '<p class="none">none</p>'
     columns = list(dict.fromkeys(key for row in rows for key in row))
@@ -86,23 +85,23 @@ def table(rows: Sequence[Row], total: Row | None = None, bar: str = "") -> str:
         cells = "".join(_cell(tag, row.get(c), c in right) for c in columns)
         return f"<tr>{cells}{meter}</tr>"
 
-    spare = "<td></td>" if most else ""
-    head = line("th", {c: c for c in columns}, spare)
+    empty = "<td></td>" if most else ""
+    head = line("th", {c: c for c in columns}, empty)
     body = "\n".join(line("td", r, _meter(r.get(bar, 0) / most) if most else "") for r in rows)
-    foot = f"<tfoot>{line('td', total, spare)}</tfoot>" if total else ""
+    foot = f"<tfoot>{line('td', total, empty)}</tfoot>" if total else ""
     return (
         f'<div class="wide"><table><thead>{head}</thead>\n<tbody>{body}</tbody>{foot}</table></div>'
     )
 
 
 def code(text: str) -> str:
-    """The bare colored text."""
+    """Return colored text without style."""
     text = text.strip("\n")
     return f'<pre class="code">{colored(text) if len(text) <= COLORED else escape(text)}</pre>'
 
 
 def colored(text: str) -> str:
-    """Escaped text with `<i class=…>` around comments, strings, keywords, types, ops, numbers."""
+    """Escape text, with `<i class=…>` around comments, strings, keywords, types, ops, numbers."""
     parts: list[str] = []
     at = 0
     for match in _TOKEN.finditer(text):
@@ -134,7 +133,7 @@ def size(count: float) -> str:
 
 @cache
 def style() -> str:
-    """The style sheet of fragments."""
+    """Return the style sheet of fragments."""
     return Path(__file__).with_name("fragment.css").read_text(encoding="utf-8")
 
 
@@ -158,5 +157,5 @@ def _is_number(value: object) -> bool:
 
 
 def _plain(value: Any) -> object:
-    """NumPy scalars as Python's."""
+    """Convert NumPy scalars to Python's."""
     return value.item() if getattr(value, "shape", None) == () else value

@@ -1,4 +1,4 @@
-"""Memory over time by category: areas on each other, from what is predicted of a run."""
+"""The predicted memory of a run over time: stacked areas by category."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ WIDE, HIGH, MOST = 1000, 180, 500
 
 
 def over_time(names: Mapping[str, str], points: Sequence[Mapping[str, str | int]]) -> str:
-    """`points` have `at`, what runs, and bytes for each of `names`, which the legend spells out."""
+    """Draw stacked areas.
+
+    A point has `at`, the running part of the program, and bytes for each of `names`; the values of
+    `names` are for the legend.
+    """
     if not points:
         return ""
     points = thinned(names, points)
@@ -40,7 +44,7 @@ def over_time(names: Mapping[str, str], points: Sequence[Mapping[str, str | int]
 def thinned(
     names: Mapping[str, str], points: Sequence[Mapping[str, str | int]]
 ) -> list[Mapping[str, str | int]]:
-    """Thin points: of neighbors the highest stays."""
+    """Thin points to the highest of each group of neighbors."""
     step = -(-len(points) // MOST)
     groups = (points[k : k + step] for k in range(0, len(points), step))
     return [max(g, key=lambda p: total(names, p)) for g in groups]
@@ -55,18 +59,14 @@ def _x(index: int, points: Sequence[object]) -> float:
 
 
 def _area(floor: Sequence[int], roof: Sequence[int], top: int) -> str:
-    """Steps along the roof, and back along the floor."""
+    """Return the path of an area: steps along the roof, and back along the floor."""
     n = len(roof)
 
-    def steps(ys: Sequence[int], ks: Sequence[int]) -> str:
-        found: list[str] = []
-        for k in ks:
-            y = HIGH * (1 - ys[k] / top)
-            ends = (k, k + 1) if ks[0] == 0 else (k + 1, k)
-            found += [f"{WIDE * e / n:.1f} {y:.1f}" for e in ends]
-        return "L".join(found)
+    def corners(ys: Sequence[int]) -> list[str]:
+        ends = ((end, y) for k, y in enumerate(ys) for end in (k, k + 1))
+        return [f"{WIDE * end / n:.1f} {HIGH * (1 - y / top):.1f}" for end, y in ends]
 
-    return f"M{steps(roof, range(n))}L{steps(floor, range(n - 1, -1, -1))}Z"
+    return f"M{'L'.join([*corners(roof), *reversed(corners(floor))])}Z"
 
 
 def _tip(names: Mapping[str, str], point: Mapping[str, str | int]) -> str:

@@ -1,7 +1,9 @@
-"""A run → one HTML page that needs nothing else: settings, curves, and how it was compiled."""
+"""The self-contained HTML page of a run: its settings, curves, and compilation."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +21,7 @@ from recurra.support import atomic_write
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page, left out when it has no body."""
+    """A part of the page, which is omitted if it has no body."""
 
     name: str
     note: str
@@ -43,18 +45,18 @@ def render(
     launches: Sequence[Span] = (),
     window: str = "",
 ) -> str:
-    """The page's text.
+    """Return the page's text.
 
     equations       stage name → text, in order; the last stage is shown open
     schedule_chart  rows of statement, start, stop (exclusive), phase
     stores          rows of store, kind, shape, slots, live, class, bytes
-    memory          text, rows, names and points of what is predicted: see `over_time`
+    memory          predicted text, rows, names and points: see `over_time`
     curves          tag → [(step, value)], the main one first
     passes          rows of name, before, after, ms (nodes before and after)
     islands         rows of island, predicted ms, measured ms: one step of the outermost loop
-    contractions    rows of contraction, us, gain, used: those that a kernel was made for
-    launches        rows of statement, start, stop, phase: what ran when, in ms, in which thread
-    window          how launches ran that could go through a window, in words
+    contractions    rows of contraction, us, gain, used: those with a kernel of ours
+    launches        rows of statement, start, stop, phase: times in ms, and the thread
+    window          a description of how launches went through a window
     """
     equations = equations or {}
     sections = [
@@ -98,20 +100,20 @@ def render(
 
 
 def kernels(contractions: Sequence[Row]) -> str:
-    """Say how many contractions are kernels of our own, and what they gain."""
+    """Describe how many contractions are kernels of our own, and their gain."""
     used = [row for row in contractions if row["used"]]
     if not contractions:
         return ""
-    told = f"{len(used)} of {len(contractions)} by kernels of our own"
+    text = f"{len(used)} of {len(contractions)} by kernels of our own"
     if not used:
-        return told
+        return text
     least, most = (f(row["gain"] for row in used) for f in (min, max))
     times = f"{least:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
-    return f"{told}, each by itself {times} times as fast as the backend's"
+    return f"{text}, each by itself {times} times as fast as the backend's"
 
 
 def write(path: str | Path, title: str, **parts: Any) -> Path:
-    """Renders and replaces `path` at once; takes what `render` takes."""
+    """Render a page, and replace `path` atomically; `parts` are arguments of `render`."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write.replace(path, [render(title, **parts).encode()])
@@ -119,17 +121,15 @@ def write(path: str | Path, title: str, **parts: Any) -> Path:
 
 
 def _headline(curves: Mapping[str, Points], stores: Sequence[Row], passes: Sequence[Row]) -> str:
-    """The few numbers one opens the page for."""
+    """Return the most important numbers."""
     facts: list[tuple[str, str]] = []
-    for tag, points in list(curves.items())[:1]:
-        values = [y for _, y in points if y - y == 0]
-        if values:
+    for k, (tag, points) in enumerate(curves.items()):
+        values = [y for _, y in points if math.isfinite(y)]
+        if k == 0 and values:
             facts.append((f"{tag.rsplit('/', 1)[-1]}, last", number(float(f"{values[-1]:.4g}"))))
             facts.append(("highest", number(float(f"{max(values):.4g}"))))
-    for tag, points in curves.items():
-        speeds = sorted(y for _, y in points if y - y == 0)
-        if tag.endswith("SPS") and speeds:
-            facts.append(("steps per second", number(round(speeds[len(speeds) // 2]))))
+        if tag.endswith("SPS") and values:
+            facts.append(("steps per second", number(round(sorted(values)[len(values) // 2]))))
     if stores:
         facts.append(("in stores", size(_bytes(stores))))
     if passes:
@@ -147,18 +147,18 @@ def _settings(meta: Mapping[str, object]) -> str:
 
 
 def _flat(meta: Mapping[str, object], prefix: str) -> list[tuple[str, str]]:
-    """Nested settings with dotted names."""
-    found: list[tuple[str, str]] = []
+    """Return nested settings with dotted names."""
+    flat: list[tuple[str, str]] = []
     for name, value in meta.items():
         if isinstance(value, Mapping):
-            found += _flat(value, f"{prefix}{name}.")
+            flat += _flat(value, f"{prefix}{name}.")
         else:
-            found.append((f"{prefix}{name}", str(value)))
-    return found
+            flat.append((f"{prefix}{name}", str(value)))
+    return flat
 
 
 def _stages(equations: Mapping[str, str]) -> str:
-    """One fold per stage; lines that the stage before did not have are marked."""
+    """Return one fold per stage, with lines marked that are new in it."""
     parts: list[str] = []
     before: set[str] | None = None
     last = list(equations)[-1] if equations else ""
@@ -183,16 +183,15 @@ def _stages(equations: Mapping[str, str]) -> str:
 
 
 def _stores(stores: Sequence[Row]) -> str:
-    """Bytes by class as one bar, then the table."""
+    """Return the bytes by class as one bar, then the table."""
     if not stores:
         return ""
-    classes: dict[str, int] = {}
+    classes = Counter[str]()
     for row in stores:
-        name = str(row.get("class", ""))
-        classes[name] = classes.get(name, 0) + int(row.get("bytes") or 0)
-    whole = sum(classes.values()) or 1
+        classes[str(row.get("class", ""))] += int(row.get("bytes") or 0)
+    all_bytes = classes.total() or 1
     bar = "".join(
-        f'<span class="p{k % 8}" style="flex-grow:{count / whole:.5f}"></span>'
+        f'<span class="p{k % 8}" style="flex-grow:{count / all_bytes:.5f}"></span>'
         for k, count in enumerate(classes.values())
     )
     legend = "".join(
@@ -206,7 +205,6 @@ def _stores(stores: Sequence[Row]) -> str:
 
 
 def _peak(memory: Row | None) -> str:
-    """Draw the predicted memory of a run."""
     if not memory:
         return ""
     drawn = over_time(memory["names"], memory["points"])
@@ -239,5 +237,4 @@ def _effort(passes: Sequence[Row]) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    """A style sheet or script of this package."""
     return files("recurra.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Training progress: a live bar on a terminal, a plain line every few seconds elsewhere."""
+"""Training progress: a live bar on a terminal, otherwise a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ class Progress(Protocol):
     """The progress bar that `track` yields."""
 
     def update(self, done: int, /, **scalars: object) -> None:
-        """Shows that `done` of the total are finished, with the newest scalars."""
-        ...
+        """Show that `done` of the total are finished, with the newest scalars."""
 
 
 @contextmanager
 def track(
     total: int, description: str, *, stream: IO[str] | None = None, every: float = 5.0
 ) -> Generator[Progress, None, None]:
-    """Displays progress on `stream` (standard error) until the block ends.
+    """Display progress on `stream` (standard error) until the block ends.
 
-    Off a terminal a line appears at most every `every` seconds, and one at the end.
+    If that is not a terminal, a line appears at most every `every` seconds, and one at the end.
     """
-    # Windowed Python has no standard error.
+    # Python without a console has no standard error.
     out: IO[str] = stream or cast("IO[str] | None", sys.stderr) or io.StringIO()
     with notices_shown():
         if out.isatty() and os.environ.get("TERM") != "dumb":
@@ -64,7 +63,7 @@ class Lines:
             self._show()
 
     def finish(self) -> None:
-        """Shows the last state, unless it has been shown."""
+        """Show the last state, unless it has been shown."""
         if self.shown != self.done:
             self._show()
 
@@ -72,11 +71,8 @@ class Lines:
         self.shown_at, self.shown = time.monotonic(), self.done
         seconds = self.shown_at - self.started
         rate = self.done / seconds if seconds > 0 else 0.0
-        parts = [
-            f"{self.description} {self.done}/{self.total}",
-            f"{rate:,.1f}/s",
-            f"{clock(seconds)} gone",
-        ]
+        parts = [f"{self.description} {self.done}/{self.total}", f"{rate:,.1f}/s"]
+        parts.append(f"{clock(seconds)} gone")
         if rate and self.done < self.total:
             parts.append(f"{clock((self.total - self.done) / rate)} left")
         parts.append(scalars_text(self.scalars))
@@ -115,7 +111,7 @@ class _Bar:
 
 
 def scalars_text(scalars: Mapping[str, object]) -> str:
-    """`charts/episodic_return` 21.25 → `episodic_return 21.25`; several are joined."""
+    """Join scalars: `charts/episodic_return` 21.25 → `episodic_return 21.25`."""
     return "  ".join(f"{tag.rsplit('/', 1)[-1]} {_short(v)}" for tag, v in scalars.items())
 
 

@@ -1,7 +1,7 @@
-"""A run folder → its report.html, whenever it is asked for: while it runs, and after a crash.
+"""The report.html of a run folder, which can be written at any time, also after a crash.
 
-compiled.json      what the compiler did, kept by `keep_compiled`: the plain data of `page`
-metrics.jsonl      the curves, as far as they have come
+compiled.json      data of `page` about the compilation, saved by `keep_compiled`
+metrics.jsonl      the curves so far
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from recurra.errors import RecurraError
 from recurra.report import page
 from recurra.report.html import Row
-from recurra.report.runs import RunFolder, curves
-from recurra.support import atomic_write, json_text
+from recurra.report.runs import RunFolder, curves, read_object
+from recurra.support import atomic_write
 
 NAME = "compiled.json"
 Rows = Sequence[Row]
 
 
 class ShownProgram(Protocol):
-    """A compiled program as a report shows it: the plain data of `page`."""
+    """The data of a compiled program for `page`."""
 
     @property
     def equations(self) -> Mapping[str, str]: ...
@@ -44,7 +44,7 @@ class ShownProgram(Protocol):
 
 
 def keep_compiled(run: RunFolder, program: ShownProgram) -> None:
-    """Saves what `program` says of its compilation beside the run's settings."""
+    """Save the compilation data of a program beside the run's settings."""
     parts = {
         "equations": dict(program.equations),
         "schedule": program.schedule_text,
@@ -58,12 +58,12 @@ def keep_compiled(run: RunFolder, program: ShownProgram) -> None:
 
 
 def keep_islands(run: RunFolder, rows: Rows) -> None:
-    """Adds what its loops cost to what is kept of a compiled program."""
+    """Add the costs of loops to the saved data."""
     _add(run, "islands", rows)
 
 
 def keep_contractions(run: RunFolder, program: ShownProgram) -> str:
-    """Adds what kernels gain, which is known when regions have been compiled; the same in words."""
+    """Add the gains of kernels, which are known once regions are compiled; return a summary."""
     rows = program.contraction_rows
     if rows:
         _add(run, "contractions", rows)
@@ -71,9 +71,9 @@ def keep_contractions(run: RunFolder, program: ShownProgram) -> str:
 
 
 def keep_launches(run: RunFolder, spans: Sequence[Any], window: str) -> None:
-    """Adds what ran when, in milliseconds: names, kinds, starts and stops in seconds.
+    """Add the launches: spans with a name, a kind, and start and stop in seconds.
 
-    `window` says how launches ran, of a run that was given one.
+    `window` describes how launches went through a window, if the run had one.
     """
     if window:
         _add(run, "window", f"launches {window}")
@@ -98,7 +98,7 @@ def _add(run: RunFolder, name: str, part: Rows | str) -> None:
 
 
 def write_page(run: RunFolder) -> Path:
-    """Renders report.html from the files of the run."""
+    """Render report.html from the files of the run."""
     settings = _read(run.config)
     title = " · ".join(str(settings[k]) for k in ("algo", "env") if k in settings)
     rows = run.rows()
@@ -118,12 +118,4 @@ def write_page(run: RunFolder) -> Path:
 
 
 def _read(path: Path) -> Mapping[str, object]:
-    if not path.exists():
-        return {}
-    try:
-        found = json_text.parsed(path.read_text())
-    except ValueError as error:
-        raise RecurraError(f"{path} is damaged", facts=str(error)) from None
-    if not isinstance(found, dict):
-        raise RecurraError(f"{path} is damaged", facts=f"it is {found!r:.60}")
-    return cast("dict[str, object]", found)
+    return read_object(path) if path.exists() else {}

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 from recurra.errors import Loc, RecurraError, here
@@ -30,15 +29,15 @@ from recurra.support.filesystem import why_not_written
 Row = dict[str, Any]
 Curve = list[tuple[float, float]]
 
-SHOWN = 4  # files named in a message
-POLICY = "policy.safetensors"  # who acts in the environment, to be used without the program
+SHOWN = 4  # the most files named in a message
+POLICY = "policy.safetensors"  # the trained policy, for use without the program
 
-# Strict JSON has no NaN: non-finite numbers travel as text that `float` reads.
+# Strict JSON has no NaN: non-finite numbers are stored as text that `float` reads.
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def expect_free(tag: str, loc: Loc | None = None) -> None:
-    """Raises RecurraError if a scalar is called as what every row of metrics.jsonl has."""
+    """Raise RecurraError if a scalar has the name of a field of every row in metrics.jsonl."""
     if tag in ("step", "time"):
         raise RecurraError(
             f"a metric of a run with a folder may not be called {tag!r}",
@@ -49,7 +48,7 @@ def expect_free(tag: str, loc: Loc | None = None) -> None:
 
 
 def expect_place(folder: Path, loc: Loc | None = None, hint: str = "") -> None:
-    """Raises RecurraError if nothing can be written in a folder, before there is work to lose."""
+    """Raise RecurraError if a folder cannot be written to, before there is work to lose."""
     if (why := why_not_written(folder)) is not None:
         raise RecurraError(
             f"nothing can be saved in {folder}",
@@ -60,17 +59,17 @@ def expect_place(folder: Path, loc: Loc | None = None, hint: str = "") -> None:
 
 
 def _nearest(path: Path) -> str:
-    """Suggest the run that may be meant: the newest in a folder, or that of a file."""
+    """Suggest a nearby run: the newest in a folder, or that of a file."""
     around = path.parent if path.is_file() else path
     runs = ("config.json", "*/config.json", "../config.json")
-    found = [Path(os.path.normpath(p.parent)) for way in runs for p in around.glob(way)]
-    if not found:
+    folders = [Path(os.path.normpath(p.parent)) for glob in runs for p in around.glob(glob)]
+    if not folders:
         return "`ls runs/` shows them"
-    return f"the newest there is {max(found, key=lambda p: p.stat().st_mtime)}"
+    return f"the newest there is {max(folders, key=lambda p: p.stat().st_mtime)}"
 
 
 class RunFolder:
-    """A run's folder. Looking writes nothing; the first `log` opens the metrics."""
+    """A run's folder. Reading it writes nothing; the first `log` opens the metrics."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -80,15 +79,15 @@ class RunFolder:
         self.config = self.path / "config.json"
         self.checkpoints = self.path / "checkpoints"
         self.report = self.path / "report.html"
-        self.is_new = False  # was it begun here, and nothing logged yet?
+        self.is_new = False  # begun by this object, and nothing is logged yet
         self._file: FileIO | None = None
 
     @classmethod
     def begin(cls, path: str | Path, overwrite: bool = False, own: str = "") -> RunFolder:
         """Make the folder of a new run.
 
-        One that holds a run already is refused or, with `overwrite`, emptied of it; `own` says how
-        the new run is known not to be that.
+        A folder with a run is refused or, with `overwrite`, emptied; `own` describes how the new
+        run differs from it, for the error.
         """
         path = Path(path)
         try:
@@ -107,27 +106,24 @@ class RunFolder:
         expect_no_run(path, run.holds(), own)
         try:
             run.metrics.touch(exist_ok=False)
-        except FileExistsError:  # another process was faster
+        except FileExistsError:  # made by another process just now
             expect_no_run(path, run.holds(), own)
         run.is_new = True
         return run
 
     def saved(self) -> list[Path]:
-        """The checkpoints that are here."""
-        from recurra.checkpoint import checkpoint  # which reads arrays: who shows a page needs none
+        """The checkpoints in the folder."""
+        from recurra.checkpoint import checkpoint  # imports NumPy, which pages do not need
 
         return checkpoint.saved(self.checkpoints)
 
     def holds(self) -> list[str]:
-        """The files of a run that are here, checkpoints among them."""
-        known = [x.name for x in (self.config, self.metrics, self.path / POLICY) if x.exists()]
-        return [
-            *known,
-            *(str(x.relative_to(self.path)) for x in self.saved()),
-        ]
+        """The names of a run's files in the folder, including checkpoints."""
+        known = [x for x in (self.config, self.metrics, self.path / POLICY) if x.exists()]
+        return [str(x.relative_to(self.path)) for x in (*known, *self.saved())]
 
     def differs(self, identity: Mapping[str, object]) -> str:
-        """Say how a run differs from the one here; "" if it is the same."""
+        """Describe how a run differs from the one in the folder; "" if it is the same."""
         return differs(identity, self.read_config() if self.config.exists() else {})
 
     @classmethod
@@ -139,7 +135,7 @@ class RunFolder:
         seed: int,
         config: Mapping[str, object] | None = None,
     ) -> RunFolder:
-        """Makes `root/<env>__<algo>__<seed>__<time>`, a folder that was not there before."""
+        """Make a new folder `root/<env>__<algo>__<seed>__<time>`."""
         if Path(root).is_dir() and (names := RunFolder(root).holds()):
             raise RecurraError(
                 f"{root} is the folder of a run, and new runs are made in folders of their own",
@@ -168,7 +164,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: str | Path, step: int) -> RunFolder:
-        """Open a run to go on after `step`; rows of later steps, which will come again, are cut."""
+        """Open a run to continue after `step`; rows of later steps, which will repeat, are cut."""
         run = cls(path)
         if run.metrics.exists():
             lines = [line for row, line in _read_rows(run.metrics) if row["step"] <= step]
@@ -176,69 +172,11 @@ class RunFolder:
         return run
 
     def log(self, step: int, /, **scalars: object) -> None:
-        """Appends one line `{"step": …, "time": …, tag: value, …}`; a kill cannot lose it."""
+        """Append one line `{"step": …, "time": …, tag: value, …}`; a kill cannot lose it."""
         for tag in scalars:
             expect_free(tag)
         numbers = {tag: _number(tag, value) for tag, value in scalars.items()}
-        self._append({"step": int(step), "time": time.time(), **numbers})
-
-    def rows(self) -> list[Row]:
-        """All rows logged so far."""
-        return read_metrics(self.metrics)
-
-    def write_config(self, config: Mapping[str, object]) -> None:
-        """Replaces config.json."""
-        text = json.dumps(config, indent=2, default=_setting) + "\n"
-        atomic_write.replace(self.config, [text.encode()])
-
-    def read_config(self) -> dict[str, Any]:
-        """The settings this run was started with."""
-        try:
-            found = json_text.parsed(self.config.read_text())
-        except OSError:
-            raise RecurraError(
-                f"{self.path} is not the folder of a run",
-                facts=f"it has no {self.config.name}",
-                hint=_nearest(self.path),
-            ) from None
-        except ValueError as error:
-            raise RecurraError(f"{self.config} is damaged", facts=str(error)) from None
-        if not isinstance(found, dict):
-            raise RecurraError(f"{self.config} is damaged", facts=f"it is {found!r:.60}")
-        return cast("dict[str, Any]", found)
-
-    def _repr_html_(self) -> str:
-        """Settings, and for every metric its ends and its curve."""
-        settings = self.read_config() if self.config.exists() else {}
-        metrics = [
-            {"metric": tag, "steps": len(c), **_ends([y for _, y in c])}
-            for tag, c in curves(self.rows()).items()
-        ]
-        rows = [{"setting": k, "value": str(v)} for k, v in settings.items()]
-        return folds_html(self.path.name, {"metrics": table(metrics), "settings": table(rows)})
-
-    def close(self) -> None:
-        """Makes the metrics survive a power cut too."""
-        if self._file is not None:
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self._file = None
-
-    def __enter__(self) -> RunFolder:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
-        if kind is not None and self.is_new and not self.saved():
-            for path in (self.metrics, self.config):  # nothing came of it: the next may begin here
-                path.unlink(missing_ok=True)
-
-    def _append(self, row: Row) -> None:
+        row = {"step": int(step), "time": time.time(), **numbers}
         line = json.dumps(row).encode() + b"\n"
         try:
             if self._file is None:
@@ -254,23 +192,79 @@ class RunFolder:
                 f"{self.metrics} cannot be written", error, "the rows before are whole"
             ) from error
 
+    def rows(self) -> list[Row]:
+        """All rows logged so far."""
+        return read_metrics(self.metrics)
+
+    def write_config(self, config: Mapping[str, object]) -> None:
+        """Replace config.json."""
+        text = json.dumps(config, indent=2, default=_setting) + "\n"
+        atomic_write.replace(self.config, [text.encode()])
+
+    def read_config(self) -> dict[str, Any]:
+        """The settings that this run was started with."""
+        try:
+            return read_object(self.config)
+        except OSError:
+            raise RecurraError(
+                f"{self.path} is not the folder of a run",
+                facts=f"it has no {self.config.name}",
+                hint=_nearest(self.path),
+            ) from None
+
+    def _repr_html_(self) -> str:
+        """A table of metrics with their extremes and curves, and one of settings."""
+        settings = self.read_config() if self.config.exists() else {}
+        metrics = [
+            {"metric": tag, "steps": len(c), **_ends([y for _, y in c])}
+            for tag, c in curves(self.rows()).items()
+        ]
+        rows = [{"setting": k, "value": str(v)} for k, v in settings.items()]
+        return folds_html(self.path.name, {"metrics": table(metrics), "settings": table(rows)})
+
+    def close(self) -> None:
+        """Make the metrics survive a power cut too."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
+        if kind is not None and self.is_new and not self.saved():
+            for path in (self.metrics, self.config):  # so that another run can begin here
+                path.unlink(missing_ok=True)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; raises RecurraError if the file is damaged, and OSError."""
+    try:
+        content = json_text.parse(path.read_text())
+    except ValueError as error:
+        raise RecurraError(f"{path} is damaged", facts=str(error)) from None
+    if not isinstance(content, dict):
+        raise RecurraError(f"{path} is damaged", facts=f"it is {content!r:.60}")
+    return cast("dict[str, Any]", content)
+
 
 def differs(mine: Mapping[str, object], theirs: Mapping[str, object]) -> str:
-    """Say how the seed and program of two runs differ; "" if they do not."""
+    """Describe how the seed and program of two runs differ; "" if they do not."""
     other = [k for k in mine if theirs.get(k, mine[k]) != mine[k]]
     return ", ".join(f"the run that goes on has the {k} {mine[k]}, not {theirs[k]}" for k in other)
 
 
 def expect_no_run(folder: Path, names: Iterable[str], own: str = "") -> None:
-    """Raise RecurraError if files of an earlier run are in a folder that a new one would write to.
+    """Raise RecurraError if files of an earlier run are in the folder of a new one.
 
-    `own` says how the run that is to begin is known not to be theirs.
+    `own` describes how the new run differs from the earlier one.
     """
-    found = list(names)
-    if found:
+    if files := list(names):
         raise RecurraError(
             f"{folder} holds a run already",
-            facts=f"{own or 'a new run begins'}, and there is {', '.join(found[:SHOWN])}",
+            facts=f"{own or 'a new run begins'}, and there is {', '.join(files[:SHOWN])}",
             hint=f"name another folder, go on with the run there by resume={str(folder)!r}, or "
             "write overwrite=True to remove it",
             loc=here(),
@@ -278,17 +272,17 @@ def expect_no_run(folder: Path, names: Iterable[str], own: str = "") -> None:
 
 
 def read_metrics(path: str | Path) -> list[Row]:
-    """The rows of a metrics.jsonl; a torn last line is left out, a broken earlier one is an error.
+    """Read the rows of a metrics.jsonl; an incomplete last line is skipped, others are errors.
 
-    Rows that a resumed run has gone back behind are left out too: until version 0.1 they stayed,
-    before a line that said so.
+    Rows of later steps than a resumed run began with are skipped, too: until version 0.1 they
+    stayed in the file, before a line with the step.
     """
     path = Path(path)
     return [row for row, _ in _read_rows(path)] if path.exists() else []
 
 
 def _read_rows(path: Path) -> list[tuple[Row, bytes]]:
-    """The rows of a metrics.jsonl, each with the line that it was read from."""
+    """Read the rows of a metrics.jsonl, each with its line."""
     lines = path.read_bytes().split(b"\n")
     rows: list[tuple[Row, bytes]] = []
     for number, line in enumerate(lines, 1):
@@ -312,30 +306,24 @@ def _read_rows(path: Path) -> list[tuple[Row, bytes]]:
 
 
 def curves(rows: Iterable[Row]) -> dict[str, Curve]:
-    """Rows → tag → [(step, value)], in the order of the fullest row, others after them."""
+    """Return tag → [(step, value)], in the order of the longest row, others after them."""
     rows = list(rows)
-    order = list(max(rows, key=len, default={}))
-    found: dict[str, Curve] = {}
+    by_tag: dict[str, Curve] = {tag: [] for tag in max(rows, key=len, default={})}
     for row in rows:
         for tag, value in row.items():
             if tag not in ("step", "time", "global_step") and isinstance(value, int | float):
-                found.setdefault(tag, []).append((row["step"], float(value)))
-    known = [tag for tag in order if tag in found]
-    return {tag: found[tag] for tag in dict.fromkeys([*known, *found])}
+                by_tag.setdefault(tag, []).append((row["step"], float(value)))
+    return {tag: curve for tag, curve in by_tag.items() if curve}
 
 
 def _ends(values: list[float]) -> dict[str, object]:
-    known = [y for y in values if math.isfinite(y)]
-    ends = {
-        "last": values[-1],
-        "lowest": min(known, default=None),
-        "highest": max(known, default=None),
-    }
-    return {**ends, "curve": sparkline(values)}
+    finite = [y for y in values if math.isfinite(y)]
+    lowest, highest = min(finite, default=None), max(finite, default=None)
+    return {"last": values[-1], "lowest": lowest, "highest": highest, "curve": sparkline(values)}
 
 
 def _row(line: bytes) -> Row:
-    row: Any = json_text.parsed(line)
+    row: Any = json_text.parse(line)
     if not isinstance(row, dict) or not ("step" in row or "resume" in row):
         raise ValueError("it has no step")
     for tag, value in cast("Row", row).items():
@@ -348,7 +336,7 @@ def _row(line: bytes) -> Row:
 
 
 def _open_whole(path: Path) -> FileIO:
-    """Opens for appending after the last whole line; what a kill tore off is cut."""
+    """Open for appending after the last complete line; the incomplete line of a kill is cut."""
     file = FileIO(path, "ab")
     data = path.read_bytes()
     tail = data[data.rfind(b"\n") + 1 :]
@@ -380,5 +368,5 @@ def _setting(value: Any) -> object:
 
 
 def _word(text: str) -> str:
-    """A folder name: `ALE/Pong-v5` → `ALE-Pong-v5`."""
+    """Return text as a folder name: `ALE/Pong-v5` → `ALE-Pong-v5`."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.") or "run"

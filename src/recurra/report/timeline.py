@@ -1,4 +1,4 @@
-"""Spans of statements → a time × statement picture: who runs when, and in which phase."""
+"""A chart of statements over time, colored by phase."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLORS = 8
 
 
 def concurrency_text(spans: Sequence[Span]) -> str:
-    """Say how much of the time something ran, and how much of that two or more did."""
+    """Describe the time in which at least one span ran, and the part with two or more."""
     marks = sorted([(s["start"], 1) for s in spans] + [(s["stop"], -1) for s in spans])
     busy = both = running = 0.0
     for (at, step), (then, _) in pairwise(marks):
@@ -29,11 +29,11 @@ def concurrency_text(spans: Sequence[Span]) -> str:
 
 
 def timeline(spans: Sequence[Span], unit: str = "logical time") -> str:
-    """One lane per statement, in the order in which they are given; `stop` is exclusive."""
+    """Draw one lane per statement, in the given order; `stop` is exclusive."""
     if not spans:
         return ""
     lanes = list(dict.fromkeys(s["statement"] for s in spans))
-    spans = _joined(spans)
+    spans = _merge_touching(spans)
     start = min(s["start"] for s in spans)
     stop = max(max(s["stop"] for s in spans), start + 1)
     phases = list(dict.fromkeys(s["phase"] for s in spans))
@@ -68,17 +68,16 @@ def _bar(span: Span, start: float, stop: float, lane: int, phase: int) -> str:
     )
 
 
-def _joined(spans: Sequence[Span]) -> list[dict[str, Any]]:
-    """Touching spans of one statement and phase become one: ten thousand steps are one bar."""
-    order = sorted(spans, key=lambda s: s["start"])
-    found: list[dict[str, Any]] = []
-    open_: dict[tuple[Any, Any], dict[str, Any]] = {}
-    for span in order:
+def _merge_touching(spans: Sequence[Span]) -> list[dict[str, Any]]:
+    """Merge touching spans of one statement and phase, so that a loop of many steps is one bar."""
+    merged: list[dict[str, Any]] = []
+    latest: dict[tuple[Any, Any], dict[str, Any]] = {}
+    for span in sorted(spans, key=lambda s: s["start"]):
         key = (span["statement"], span["phase"])
-        last = open_.get(key)
+        last = latest.get(key)
         if last is not None and span["start"] <= last["stop"]:
             last["stop"] = max(last["stop"], span["stop"])
         else:
-            open_[key] = dict(span)
-            found.append(open_[key])
-    return found
+            latest[key] = dict(span)
+            merged.append(latest[key])
+    return merged

@@ -85,7 +85,7 @@ def load(path: str | Path, seed: int = 0) -> SavedPolicy:
         raise RecurraError(
             f"{file} holds no policy", facts=words["refused"], hint="act in the program", loc=here()
         )
-    return SavedPolicy(arrays, json_text.parsed(words["told"]), seed)
+    return SavedPolicy(arrays, json_text.parse(words["told"]), seed)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from typing import Protocol, TypeGuard
 import numpy as np
 
 from recurra.checkpoint import checkpoint
-from recurra.checkpoint.background_writer import Behind
+from recurra.checkpoint.background_writer import BackgroundWriter
 from recurra.codegen.host_program import Program
 from recurra.cost.thresholds import MIN_LAUNCH_STEPS
 from recurra.errors import RecurraError
@@ -171,7 +171,9 @@ class Saver:
             elif names and (own or resume is None):
                 expect_no_run(folder.parent, names, own)
 
-    def state(self, step: Step, seed: int, behind: Behind, folder: Path | None = None) -> None:
+    def state(
+        self, step: Step, seed: int, behind: BackgroundWriter, folder: Path | None = None
+    ) -> None:
         """Save after a launch, if a checkpoint is due: `step.hi` is the next iteration.
 
         At the end, exported parts of the program are also written to `folder`.

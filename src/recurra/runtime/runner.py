@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recurra.checkpoint.background_writer import Behind
+from recurra.checkpoint.background_writer import BackgroundWriter
 from recurra.compiler.options import expect_seed
 from recurra.errors import RecurraError, here
 from recurra.ir.array_protocols import LibraryArray
@@ -141,7 +141,8 @@ class Runner:
         steps = execution.steps(
             seed, inputs=inputs, resume=resume, native=request.native, watched=observed
         )
-        with Behind() as behind, closing(steps):  # close now: a caught error may keep frames alive
+        # Close now: a caught error may keep frames alive.
+        with BackgroundWriter() as behind, closing(steps):
             while isinstance(result := self.launch(steps), Step):
                 is_reported = self.is_reported(result)
                 for first, metrics in (

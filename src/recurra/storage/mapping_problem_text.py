@@ -282,7 +282,7 @@ def _lines(head: Mapping[str, object], lists: Mapping[str, Sequence[object]]) ->
 
 def _checked(text: str, where: str, kind: str) -> Json:
     try:
-        data = json_text.parsed(text)
+        data = json_text.parse(text)
     except json.JSONDecodeError as error:
         raise ProblemError(
             f"{where}:{error.lineno}: not JSON", facts=f"{error.msg} at column {error.colno}"

@@ -1,9 +1,9 @@
-"""Files that are either the old or the new, whenever the process dies or the disk is full.
+"""Atomic writes: a file is either the old or the new one, after a kill and on a full disk too.
 
-save      `replace` a file that the user has named; who cannot is told why
+save      `replace` a file that the user has named, with an error for the user
 replace   write a temporary file → fsync it → rename it over the target → fsync the directory
-create    write a temporary file, or over a spare one → rename it → fsync it and the directory
-retire    rename what is no longer needed to be the spare one
+create    write a temporary file, or overwrite a spare one → rename it → fsync it and the directory
+retire    delete files, but keep one as the spare one
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ try:
 except ImportError:  # Windows has neither flock nor a directory fsync
     fcntl = None
 
-_LEASE = hasattr(fcntl, "F_SETLEASE")  # without, nobody knows who reads a file
+_LEASE = hasattr(fcntl, "F_SETLEASE")  # needed to know whether another process reads a file
 TEMPORARY, SPARE = ".part-", ".spare"
-# What the system says of a path that was written wrong: too long, nowhere, or another's.
+# Errors of a wrong path: it is too long, does not exist, or belongs to another user.
 WRONG_PATHS = (
     errno.EACCES,
     errno.EISDIR,
@@ -36,13 +36,13 @@ WRONG_PATHS = (
     errno.ENOTDIR,
     errno.EPERM,
 )
-LARGEST = 1 << 24  # bytes of a spare file: it takes their room for as long as the folder is there
+LARGEST = 1 << 24  # the most bytes of a spare file, which occupies the disk permanently
 
 
 class NotWrittenError(RecurraError):
-    """A file cannot be written: its path is wrong (exit code 2), or the disk full (1).
+    """A file cannot be written: its path is wrong (exit code 2), or the disk is full (1).
 
-    What was there before is as it was.
+    The old file is unchanged.
     """
 
     def __init__(self, what: str, error: OSError, more: str = ""):
@@ -54,17 +54,18 @@ class NotWrittenError(RecurraError):
 
 
 def save(path: str | Path, content: str | bytes | Iterable[bytes]) -> None:
-    """Replaces what is at `path`, or where that links to, all or nothing.
+    """Replace the file at `path`, or the target of a link, atomically; write to a pipe directly.
 
-    A pipe or a terminal is written to. Raises NotWrittenError.
+    Raises NotWrittenError.
     """
     chunks = content.encode() if isinstance(content, str) else content
     chunks = (chunks,) if isinstance(chunks, bytes) else chunks
     try:
         if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-            with open(path, "wb", buffering=0) as there:
+            with open(path, "wb", buffering=0) as pipe:
                 for chunk in chunks:
-                    there.write(chunk)
+                    pipe.write(chunk)
+
         else:
             replace(os.path.realpath(path), chunks)
     except OSError as error:
@@ -72,7 +73,7 @@ def save(path: str | Path, content: str | bytes | Iterable[bytes]) -> None:
 
 
 def replace(path: str | Path, chunks: Iterable[bytes]) -> None:
-    """Replaces `path` by the concatenated chunks, all or nothing; raises OSError."""
+    """Replace `path` by the concatenated chunks, atomically; raises OSError."""
     with _written(path, chunks) as temporary:
         os.fsync(temporary.fileno())
         temporary.close()
@@ -81,9 +82,9 @@ def replace(path: str | Path, chunks: Iterable[bytes]) -> None:
 
 
 def replace_unsynced(path: str | Path, chunks: Iterable[bytes], mode: int) -> None:
-    """Replaces `path` as `replace` does, but for a power cut: its reader must find a damaged file.
+    """Replace `path` atomically, except after a power cut: readers must detect a damaged file.
 
-    `mode` says who may read and write it, as far as the umask allows.
+    `mode`: the permissions, as far as the umask allows.
     """
     with _written(path, chunks, mode=mode) as temporary:
         temporary.close()
@@ -91,14 +92,14 @@ def replace_unsynced(path: str | Path, chunks: Iterable[bytes], mode: int) -> No
 
 
 def create(path: str | Path, chunks: Iterable[bytes]) -> None:
-    """Makes `path`, which must not be there, of the concatenated chunks; raises OSError.
+    """Create `path`, which must not exist, from the concatenated chunks; raises OSError.
 
-    The file has its name before it is on disk, so that its name and contents go there in one
-    transaction of the file system: half the price of `replace`. To write over a spare file takes
-    half of that again, as no block is freed or found. Whoever is killed leaves the whole file or
-    none; a power cut before the return may leave a damaged one, which its reader must find.
+    The file is renamed before it is on disk, so that its name and contents are written in one
+    transaction of the file system: half the cost of `replace`. Overwriting a spare file halves that
+    again, as no block is freed or allocated. A kill leaves the complete file or none; a power cut
+    before the return may leave a damaged one, which readers must detect.
     """
-    if fcntl is None:  # nor a name for a file that is open
+    if fcntl is None:  # Windows cannot rename an open file either
         replace(path, chunks)
         return
     with _written(path, chunks, _spare(os.path.dirname(path))) as temporary:
@@ -112,9 +113,9 @@ def create(path: str | Path, chunks: Iterable[bytes]) -> None:
 
 
 def retire(directory: str | Path, names: Sequence[str]) -> None:
-    """Removes files; one becomes the spare of its directory, for `create` to write over.
+    """Remove files; one becomes the spare of its directory, for `create` to overwrite.
 
-    Call it with `locked` held, once what takes their place is on disk.
+    Call it with `locked` held, once their replacement is on disk.
     """
     for name in names:
         path = os.path.join(directory, name)
@@ -126,28 +127,28 @@ def retire(directory: str | Path, names: Sequence[str]) -> None:
 
 
 def _spare(directory: str) -> FileIO | None:
-    """The spare file, to be written over, if there is one that nobody else can see."""
+    """Open the spare file for overwriting, if there is one that no other process uses."""
     if not _LEASE:
         return None
     try:
-        file = open(os.path.join(directory, SPARE), "r+b", buffering=0)  # noqa: SIM115 it is given
+        file = open(os.path.join(directory, SPARE), "r+b", buffering=0)  # noqa: SIM115 returned
     except OSError:
         return None
-    if _alone(file.fileno()):
+    if _is_exclusive(file.fileno()):
         return file
     file.close()
     return None
 
 
-def _alone(handle: int) -> bool:
-    """Has no one else the file open, mapped, or under another name? Where no one can say: no.
+def _is_exclusive(handle: int) -> bool:
+    """Return whether no other process has the file open or mapped, and it has no other name.
 
-    Linux gives a write lease to those who are alone, and takes it back by a signal.
+    Linux grants a write lease only then, and revokes it with a signal. False if this is unknown.
     """
     if fcntl is None or os.fstat(handle).st_nlink > 1:
         return False
     try:
-        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)  # which is ignored
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)  # a signal that is ignored by default
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError:
@@ -159,7 +160,7 @@ def _alone(handle: int) -> bool:
 def _written(
     path: str | Path, chunks: Iterable[bytes], spare: FileIO | None = None, mode: int = 0o666
 ) -> Generator[FileIO, None, None]:
-    """A temporary file beside `path`, written, not yet on disk; it is gone after an error."""
+    """Write a temporary file beside `path`, without fsync; an error removes it."""
     folder, name = os.path.split(path)
     name = spare.name if spare else os.path.join(folder, f"{TEMPORARY}{os.getpid()}-{name}")
 
@@ -176,14 +177,14 @@ def _written(
             yield file
     except BaseException as error:
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk does not say whose
+            error.filename = str(path)  # the error of a full disk has no path
         with suppress(OSError):
             os.unlink(name)
         raise
 
 
 def sync_directory(path: str | Path) -> None:
-    """Makes renames and deletions inside `path` survive a power cut."""
+    """Make renames and deletions inside `path` survive a power cut."""
     if fcntl is None:
         return
     handle = os.open(path or os.curdir, os.O_RDONLY)
@@ -194,7 +195,7 @@ def sync_directory(path: str | Path) -> None:
 
 
 def sweep(directory: str | Path, names: Iterable[str]) -> None:
-    """Removes the temporary files of writers that were killed; call it with `locked` held."""
+    """Remove the temporary files of killed writers; call it with `locked` held."""
     for name in names:
         if name.startswith(TEMPORARY):
             with suppress(OSError):
@@ -203,9 +204,9 @@ def sweep(directory: str | Path, names: Iterable[str]) -> None:
 
 @contextmanager
 def locked(directory: str | Path, *, shared: bool = False) -> Generator[None, None, None]:
-    """Holds the directory's advisory lock; it dies with the process.
+    """Hold the directory's advisory lock, which ends with the process.
 
-    File systems without locks, and read-only ones, go without: one writer is the usual case.
+    On file systems without locks, and read-only ones, there is none: usually one process writes.
     """
     handle: int | None = None
     if fcntl is not None:

@@ -1,8 +1,8 @@
-"""The C++ compiler of this machine: which one it is, and how it is called.
+"""The C++ compiler of this machine: finding and running it.
 
-    CXX="ccache g++" CXXFLAGS="-g -O2"      both are read as a shell would
+    CXX="ccache g++" CXXFLAGS="-g -O2"      both are parsed in shell syntax
 
-A compiler that does not answer is given up, together with all that it has started.
+A compiler that hangs is killed, together with all processes that it has started.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 from recurra.errors import RecurraError
+from recurra.support.interrupts import hold_interrupts
 
 COMPILERS = ("g++", "clang++", "c++")
-ANSWER_S = 10.0  # seconds of wall clock: to tell its version a compiler needs a hundredth of one
-BUILD_S = 300.0  # seconds of wall clock: the largest extension takes one minute on a busy core
-_WRONG = re.compile(r"error|failed|cannot|No space", re.IGNORECASE)  # in what compilers say
+ANSWER_S = 10.0  # seconds of wall clock for `--version`, which takes 0.01 s
+BUILD_S = 300.0  # seconds of wall clock; the largest extension takes one minute on a busy core
+_WRONG = re.compile(r"error|failed|cannot|No space", re.IGNORECASE)  # in compilers' messages
 
 
 class BuildError(RecurraError):
-    """Something native cannot be built, or loaded, here."""
+    """A native extension cannot be built or loaded on this machine."""
 
     exit_code = 1
 
@@ -39,19 +38,19 @@ def compiler() -> list[str]:
 
     Raises BuildError if there is no such compiler.
     """
-    words = _named()
-    if not _is_there(words):
-        raise _without(words)
+    words = _compiler_words()
+    if not _exists(words):
+        raise _missing(words)
     return words
 
 
-def _without(words: Sequence[str]) -> BuildError:
-    """The error for a missing compiler; CXX may begin with a program that runs the compiler."""
-    behind = [word for word in words[1:] if shutil.which(word)]
-    if behind:
+def _missing(words: Sequence[str]) -> BuildError:
+    """Return the error for a missing compiler, or for a missing launcher of it in CXX."""
+    launched = [word for word in words[1:] if shutil.which(word)]
+    if launched:
         return BuildError(
             f"there is no {words[0]} on the path, which CXX names",
-            facts=f"CXX is {shlex.join(words)}; there is {behind[0]}, which it runs",
+            facts=f"CXX is {shlex.join(words)}; there is {launched[0]}, which it runs",
             hint=f"install {words[0]}, or CXX={shlex.quote(shlex.join(words[1:]))}",
         )
     linux = "apt install g++, or dnf install gcc-c++"
@@ -72,9 +71,9 @@ def flags() -> list[str]:
 
 
 def identity() -> str | None:
-    """Return what tells compilers apart, without running one; None if there is none."""
-    words = _named()
-    if not _is_there(words):
+    """Return a text that identifies the compiler, without running it; None if there is none."""
+    words = _compiler_words()
+    if not _exists(words):
         return None
     paths = [os.path.realpath(path) for word in words if (path := shutil.which(word))]
     files = [(path, os.stat(path)) for path in paths]
@@ -82,16 +81,16 @@ def identity() -> str | None:
 
 
 def build(target: Path, arguments: Sequence[str]) -> Path:
-    """Compile to `target`; `arguments` are all but its name and $CXXFLAGS.
+    """Compile to `target`, with these arguments and $CXXFLAGS.
 
-    Raises BuildError if there is no compiler, if it hangs, and with what it says.
+    Raises BuildError if there is no compiler, if it hangs, and with its error messages.
     """
     words = compiler()
-    _run([*words, "--version"], ANSWER_S)  # what hangs does so here
+    _run([*words, "--version"], ANSWER_S)  # a compiler that hangs does so here
     command = [*words, *arguments, *flags(), "-o", str(target)]
-    code, told = _run(command, BUILD_S)
+    code, output = _run(command, BUILD_S)
     if code or not target.exists():
-        lines = told.splitlines()
+        lines = output.splitlines()
         first = [x for x in lines if _WRONG.search(x)][:3]
         raise BuildError(
             f"{words[0]} could not build {target.name}",
@@ -101,11 +100,11 @@ def build(target: Path, arguments: Sequence[str]) -> Path:
     return target
 
 
-def _named() -> list[str]:
+def _compiler_words() -> list[str]:
     return _words("CXX") or [x for x in COMPILERS if shutil.which(x)][:1]
 
 
-def _is_there(words: Sequence[str]) -> bool:
+def _exists(words: Sequence[str]) -> bool:
     return bool(words) and shutil.which(words[0]) is not None
 
 
@@ -114,21 +113,20 @@ def _words(variable: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
+        example = ": CXX='g++ -O2'" if variable == "CXX" else ""
         raise BuildError(
             f"{variable}={text} is not understood",
             facts=str(error),
-            hint=f"unset {variable}, or close what it quotes: {variable}='g++ -O2'"
-            if variable == "CXX"
-            else f"unset {variable}, or close what it quotes",
+            hint=f"unset {variable}, or close what it quotes{example}",
         ) from None
 
 
 def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:
-    """Return a command's exit status and what it says; raise BuildError if it takes too long.
+    """Return a command's exit status and output; raise BuildError if it takes too long.
 
-    Whatever ends the wait ends the command, too, and all processes that it has started.
+    An error or interrupt while waiting kills the command, and all processes that it has started.
     """
-    with _interrupts_held() as let_go:
+    with hold_interrupts() as release:
         try:
             process = subprocess.Popen(
                 command,
@@ -144,8 +142,8 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:
             raise BuildError(f"{command[0]} cannot be run", facts=str(error)) from None
         with process:
             try:
-                let_go()
-                told, _ = process.communicate(timeout=seconds)
+                release()
+                output, _ = process.communicate(timeout=seconds)
             except BaseException as error:
                 _kill(process)
                 if isinstance(error, subprocess.TimeoutExpired):
@@ -155,33 +153,12 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:
                         hint="set CXX to another compiler",
                     ) from None
                 raise
-    return process.returncode, told
-
-
-@contextmanager
-def _interrupts_held() -> Generator[Callable[[], None]]:
-    """Within, Ctrl-C waits until it is let go: who starts a process has to know it to end it."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield lambda: None  # Ctrl-C is none of its business
-        return
-    held: list[tuple[int, FrameType | None]] = []
-
-    def let_go() -> None:
-        signal.signal(signal.SIGINT, before)
-        if held:
-            before(*held.pop())
-
-    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
-    try:
-        yield let_go
-    finally:
-        let_go()
+    return process.returncode, output
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):  # it may have ended just now
-            os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own
+            os.killpg(process.pid, signal.SIGKILL)  # it is the leader of its group
     else:
         process.kill()

@@ -1,28 +1,27 @@
-"""Folders: which of them are on a disk, which in memory, and which can be written to."""
+"""Queries about folders: the kind of their file system, and whether they are writable."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-MEMORY = ("tmpfs", "ramfs")  # file systems that are none of a disk
+MEMORY = ("tmpfs", "ramfs")  # file systems in RAM
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """The kind of the file system that a folder is on, as Linux tells it; else nothing."""
+    """Return the kind of a folder's file system, if the system is Linux; else ""."""
     if not mounts.exists():
         return ""
     lines = [line.split() for line in mounts.read_text().splitlines()]
-    place = folder.resolve()
-    found = [(len(at), kind) for _, at, kind, *_ in lines if place.is_relative_to(at)]
-    longest = max((length for length, _ in found), default=0)
-    return next((kind for length, kind in reversed(found) if length == longest), "")
+    path = folder.resolve()
+    kinds = [(len(at), kind) for _, at, kind, *_ in lines if path.is_relative_to(at)]
+    return max(reversed(kinds), key=lambda x: x[0], default=(0, ""))[1]
 
 
 def why_not_written(folder: str | os.PathLike[str]) -> str | None:
-    """Why nothing can be written in a folder, which may have to be made first; None: it can be."""
-    place = Path(folder).absolute()
-    nearest = next(p for p in (place, *place.parents) if os.path.lexists(p))
+    """Return why a folder, which may not exist yet, is not writable; None if it is."""
+    path = Path(folder).absolute()
+    nearest = next(p for p in (path, *path.parents) if os.path.lexists(p))
     if not nearest.is_dir():
         return f"{nearest} is no folder"
     writable = os.access(nearest, os.W_OK | os.X_OK)

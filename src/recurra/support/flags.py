@@ -1,4 +1,4 @@
-"""Options of a command as a shell has them: in its messages, and in a line that is to be typed.
+"""Options of a command in shell syntax: in its messages, and in command lines to be typed.
 
 hint: backend='jax'   →   hint: --backend jax
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def flag(name: str, value: object = None) -> str:
-    """A setting as the command spells it."""
+    """Return a setting in shell syntax."""
     return " ".join(_words(name, value))
 
 
@@ -28,8 +28,8 @@ def _words(name: str, value: object) -> list[str]:
     return ["--" + name.replace("_", "-"), *map(str, values)]
 
 
-def typed(program: str, command: DataclassInstance) -> str:
-    """The line that gives a command its settings, but those that are as by default."""
+def command_line(program: str, command: DataclassInstance) -> str:
+    """Return the command line with all settings that differ from their defaults."""
     words = program.split()
     for f in fields(command):
         value = getattr(command, f.name)
@@ -41,23 +41,23 @@ def typed(program: str, command: DataclassInstance) -> str:
 
 
 def spelled(text: str, names: Collection[str]) -> str:
-    """A text in which the settings of those names are spelled as the command does."""
+    """Rewrite the settings of these names in a text as flags."""
     any_name = "|".join(map(re.escape, names))
     value = r"'[^']*'|\"[^\"]*\"|[\w.+-]+"
-    one = rf"(?<![\w.-])({any_name})=({value})((?: or (?:'[^']*'|\"[^\"]*\"))*)"
+    setting = rf"(?<![\w.-])({any_name})=({value})((?: or (?:'[^']*'|\"[^\"]*\"))*)"
 
-    def each(found: re.Match[str]) -> str:
-        values = re.findall(value, f"{found[2]}{found[3].replace(' or ', ' ')}")
-        return " or ".join(flag(found[1], x.strip("\"'")) for x in values)
+    def as_flags(match: re.Match[str]) -> str:
+        values = re.findall(value, f"{match[2]}{match[3].replace(' or ', ' ')}")
+        return " or ".join(flag(match[1], x.strip("\"'")) for x in values)
 
-    text = re.sub(rf"(?:compile with )?{one}", each, text)
+    text = re.sub(rf"(?:compile with )?{setting}", as_flags, text)
     text = re.sub(rf"\bleave ({any_name}) out\b", lambda m: f"leave {flag(m[1])} out", text)
     return re.sub(rf"^({any_name}) (?=is |are )", lambda m: f"{flag(m[1])} ", text)
 
 
 @contextmanager
 def in_flags(command: object) -> Generator[None]:
-    """A mistake that is told without a line of a program is told in the flags of the command."""
+    """Rewrite errors without a source location: their settings become flags of the command."""
     try:
         yield
     except RecurraError as error:

@@ -1,4 +1,4 @@
-"""The memory that a process may still take."""
+"""The memory that a process can still allocate."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ LIMITS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.us
 
 
 def free_bytes() -> int | None:
-    """Memory that could be had without swapping, where Linux says so, also inside a container."""
+    """Return the bytes that can be allocated without swapping, on Linux and in containers."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
-    found = next((x for x in lines if x.startswith("MemAvailable:")), None)
-    known = [] if found is None else [1024 * int(found.split()[1])]
-    known += [x for group in GROUPS if (x := _left(Path(group))) is not None]
-    return min(known, default=None)
+    limits = [1024 * int(x.split()[1]) for x in lines if x.startswith("MemAvailable:")]
+    limits += [x for group in GROUPS if (x := _group_bytes(Path(group))) is not None]
+    return min(limits, default=None)
 
 
-def _left(group: Path) -> int | None:
-    """The bytes that a control group may still take, less pages that only copy files."""
+def _group_bytes(group: Path) -> int | None:
+    """Return the bytes that a control group may still allocate; the page cache counts as free."""
     for limit, usage in LIMITS:
         try:
             most, used = ((group / x).read_text().strip() for x in (limit, usage))

@@ -1,4 +1,4 @@
-"""Ctrl-C that ends work where it can be gone on from."""
+"""Handlers of Ctrl-C: one that stops work at a point to resume from, and one that waits."""
 
 from __future__ import annotations
 
@@ -8,24 +8,51 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
+Handler = Callable[[int, FrameType | None], object]
+
+
+def _handler() -> Handler | None:
+    """Return the handler of Ctrl-C; None in other threads than the main one, or if ignored."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    return handler if is_main and callable(handler) else None
+
 
 @contextmanager
 def interrupt_calls(stop: Callable[[], None]) -> Generator[None]:
-    """Inside, the first Ctrl-C calls `stop`; the next ones are as usual.
-
-    Only the main thread hears of it; where Ctrl-C is ignored, it stays so.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+    """Let the first Ctrl-C in the block call `stop`; later ones have their usual effect."""
+    before = _handler()
+    if before is None:
         yield
         return
 
-    def heard(_number: int, _frame: FrameType | None) -> None:
+    def first(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, before)
         stop()
 
-    signal.signal(signal.SIGINT, heard)
+    signal.signal(signal.SIGINT, first)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def hold_interrupts() -> Generator[Callable[[], None]]:
+    """Delay Ctrl-C in the block until the yielded function is called, or the block ends."""
+    before = _handler()
+    if before is None:
+        yield lambda: None
+        return
+    held: list[tuple[int, FrameType | None]] = []
+
+    def release() -> None:
+        signal.signal(signal.SIGINT, before)
+        if held:
+            before(*held.pop())
+
+    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+    try:
+        yield release
+    finally:
+        release()

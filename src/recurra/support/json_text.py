@@ -1,4 +1,4 @@
-"""JSON that may have been written, or damaged, by anyone."""
+"""JSON from files that other programs may have written or damaged."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 
-def parsed(text: str | bytes) -> Any:
-    """Return what a text of JSON has; raises ValueError for whatever is wrong with it."""
+def parse(text: str | bytes) -> Any:
+    """Parse JSON; raises ValueError for every mistake in it, deep nesting included."""
     try:
         return json.loads(text)
     except RecursionError:

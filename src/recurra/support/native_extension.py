@@ -3,10 +3,10 @@
     <cache>/recurra/native/<sources, flags, Python, PyTorch, processor>/<compiler>/<name>.so
                                                                         ..        /<name>.so.sha256
 
-Builders take turns, write beside the place and then move there, so that readers see a whole build
-or none, whoever is killed. What is read lies in folders that only this user may write, as all code
-of the compilation cache, and is as it was written; anything else is passed over, and told of.
-Where there is no compiler, as in an image, any compiler's build will do.
+Builders take turns, and move a finished build to its path, so that readers see a complete build or
+none, also after a kill. A build is loaded only from folders that only this user can write, as for
+the compilation cache, and only if its checksum is right; others are skipped with a notice. Without
+a compiler, as in an image, the build of any compiler is used.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ WORK = ".build-"
 
 @dataclass(frozen=True)
 class Extension:
-    """A library, or a module of Python that nanobind makes."""
+    """A library, or a Python module by nanobind."""
 
     name: str
     what: str
-    """In messages: `the native window`"""
+    """The name in messages, such as `the native window`"""
     source: Path
-    """What is compiled; it includes the others."""
+    """The compiled file, which includes the others"""
     flags: tuple[str, ...]
     is_module: bool = True
     package: str = ""
-    """What it is linked with: `torch`, or nothing"""
+    """The package that it is linked with: `torch`, or none"""
 
     @property
     def file(self) -> str:
@@ -57,46 +57,45 @@ class Extension:
 
 
 def find(extension: Extension, folder: Path | None = None) -> Path | None:
-    """Return the build for these sources, this Python and this compiler, if it is there.
+    """Return the build for these sources, this Python and this compiler, if it exists.
 
-    It lies in the user's cache, or in `folder`. What others can write and what is damaged is
-    passed over, and told of.
+    It is in the user's cache, or in `folder`. A build that others can write, or that is damaged, is
+    skipped with a notice.
     """
-    given, root = _places(folder)
+    base, root = _folders(folder)
     place = root / _key(extension)
     compiler = _compiler(extension)
     if compiler is not None:
         builds = [place / compiler]
     else:
         builds = sorted(place.iterdir()) if place.is_dir() else []
-    found = (_checked(build / extension.file, given) for build in builds)
-    return next((path for path in found if path is not None), None)
+    valid = (build / extension.file for build in builds if _is_valid(build / extension.file, base))
+    return next(valid, None)
 
 
 def build(extension: Extension, folder: Path | None = None) -> Path:
-    """Return the build of an extension; make it, with a line on standard error, if there is none.
+    """Return the build of an extension; make it, with a notice, if there is none.
 
-    Raises BuildError if there is no compiler or package, if the compiler fails or hangs, and if
-    nothing can be kept; NotPrivateError if others can write to the cache.
+    Raises BuildError if there is no compiler or package, if the compiler fails or hangs, and if the
+    build cannot be stored; NotPrivateError if others can write to the cache.
     """
-    if (there := find(extension, folder)) is not None:
-        return there
-    cxx_toolchain.compiler()  # that there is none is said first
+    if (existing := find(extension, folder)) is not None:
+        return existing
+    cxx_toolchain.compiler()  # a missing compiler is the first error
     arguments = _arguments(extension)
-    given, root = _places(folder)
+    base, root = _folders(folder)
     target = root / _key(extension) / (_compiler(extension) or "") / extension.file
     try:
-        make_folder(target.parent, given)
+        make_folder(target.parent, base)
         waiting = f"waiting for another process that builds {extension.what}"
-        with _locked(target.parent, waiting) as alone:
-            if (there := find(extension, folder)) is not None:
-                return there
-            for left in target.parent.glob(f"{WORK}*") if alone else ():  # by who was killed
-                shutil.rmtree(left, ignore_errors=True)
+        with _locked(target.parent, waiting) as is_locked:
+            if (existing := find(extension, folder)) is not None:
+                return existing
+            for leftover in target.parent.glob(f"{WORK}*") if is_locked else ():  # of a kill
+                shutil.rmtree(leftover, ignore_errors=True)
             tell(f"building {extension.what}, once")
             with tempfile.TemporaryDirectory(prefix=WORK, dir=target.parent) as work:
-                made = cxx_toolchain.build(Path(work) / target.name, arguments)
-                _keep(made, target)
+                _store(cxx_toolchain.build(Path(work) / target.name, arguments), target)
     except OSError as error:
         raise BuildError(
             f"{extension.what} cannot be kept",
@@ -107,36 +106,36 @@ def build(extension: Extension, folder: Path | None = None) -> Path:
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """Return a name for what the parts make: sixteen digits."""
-    whole = b"\0".join(p.encode() if isinstance(p, str) else p for p in parts)
-    return hashlib.sha256(whole).hexdigest()[:16]
+    """Return a hash of the parts, of sixteen digits."""
+    data = b"\0".join(p.encode() if isinstance(p, str) else p for p in parts)
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _places(folder: Path | None) -> tuple[Path, Path]:
-    """Return a folder that is given, in whatever state, and the one in it that builds lie in."""
-    given = folder or cache_folder()
-    return given, folder or given / "recurra" / "native"
+def _folders(folder: Path | None) -> tuple[Path, Path]:
+    """Return the existing base folder, which may be shared, and the folder of builds in it."""
+    base = folder or cache_folder()
+    return base, folder or base / "recurra" / "native"
 
 
 def _key(extension: Extension) -> str:
-    """Return a name for all that a build depends on, but for who makes it."""
+    """Return a hash of everything that a build depends on, except the compiler."""
     parts = [extension.file, *extension.flags, *cxx_toolchain.flags()]
-    parts += [sys.version, platform.system(), cpu.described(), _version(extension.package)]
+    parts += [sys.version, platform.system(), cpu.fingerprint(), _version(extension.package)]
     return digest([*parts, *(path.read_bytes() for path in _sources(extension.source))])
 
 
 def _sources(first: Path) -> list[Path]:
-    """Return a source and all that it includes from folders of ours."""
-    found = [first]
-    for path in found:
+    """Return a source and all local files that it includes."""
+    sources = [first]
+    for path in sources:
         names = re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE)
         paths = [path.parent / name for name in names]
-        found += [x for x in dict.fromkeys(paths) if x not in found and x.exists()]
-    return found
+        sources += [x for x in dict.fromkeys(paths) if x not in sources and x.exists()]
+    return sources
 
 
 def _compiler(extension: Extension) -> str | None:
-    """Return a name for what makes a build; None if it is not all here."""
+    """Return a hash of the compiler and nanobind; None if one of them is missing."""
     compiler = cxx_toolchain.identity()
     nanobind = _version("nanobind") if extension.is_module else "none"
     return digest([compiler, nanobind]) if compiler and nanobind else None
@@ -149,43 +148,43 @@ def _version(package: str) -> str:
         return ""
 
 
-def _checked(path: Path, given: Path) -> Path | None:
-    """Return the path if the file there is private, and as it was written."""
+def _is_valid(path: Path, base: Path) -> bool:
+    """Return whether a file is private and has the right checksum; give notice otherwise."""
     try:
-        data = private_files.read(path, given)
-        told = private_files.read(_seal(path), given)
+        data = private_files.read(path, base)
+        checksum = private_files.read(_checksum_file(path), base)
     except NotPrivateError as error:
         tell_once(f"{error.what}: {error.facts}; it is not loaded")
-        return None
+        return False
     except OSError:
-        return None
-    if hashlib.sha256(data).hexdigest().encode() == told:
-        return path
+        return False
+    if hashlib.sha256(data).hexdigest().encode() == checksum:
+        return True
     tell_once(f"{path} is damaged; it is built again")
-    return None
+    return False
 
 
-def _seal(path: Path) -> Path:
+def _checksum_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def _keep(made: Path, target: Path) -> None:
-    """Move what is made to its place, on disk; raises OSError."""
-    made.chmod(0o700)  # it is code: nobody else may write it
-    seal = _seal(made)
-    seal.write_text(hashlib.sha256(made.read_bytes()).hexdigest())
-    seal.chmod(0o600)
-    for path, place in ((seal, _seal(target)), (made, target)):
+def _store(built: Path, target: Path) -> None:
+    """Move a build and its checksum durably to the target; raises OSError."""
+    built.chmod(0o700)  # it is code: only its owner may write it
+    checksum = _checksum_file(built)
+    checksum.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
+    checksum.chmod(0o600)
+    for path, destination in ((checksum, _checksum_file(target)), (built, target)):
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        path.replace(place)
+        path.replace(destination)
 
 
 @contextmanager
 def _locked(folder: Path, waiting: str) -> Generator[bool]:
-    """Hold the lock of a folder, which ends with the process; tell of a wait.
+    """Hold the lock of a folder, which ends with the process, with a notice of a wait.
 
-    Yield whether it is held: where there are no locks, who moves its build last has it.
+    Yields whether it is held: without locks, the last finished build replaces the others.
     """
     try:
         import fcntl
@@ -208,14 +207,14 @@ def _locked(folder: Path, waiting: str) -> Generator[bool]:
 
 
 def _arguments(extension: Extension) -> list[str]:
-    """Return what the compiler is told; raises BuildError if a package is missing."""
+    """Return the compiler's arguments; raises BuildError if a package is missing."""
     words = [*extension.flags, "-fPIC", "-shared"]
     if not extension.is_module:
         return [*words, str(extension.source)]
     nanobind = _root("nanobind", extension.what)
     include = [nanobind / "include", nanobind / "ext" / "robin_map" / "include"]
     words += ["-fvisibility=hidden", "-fno-strict-aliasing"]
-    if sys.platform == "darwin":  # Python's own symbols are found when the module is loaded
+    if sys.platform == "darwin":  # Python's symbols are resolved when the module is loaded
         words += ["-undefined", "dynamic_lookup"]
     words += [f"-I{p}" for p in (*include, sysconfig.get_paths()["include"])]
     words += [str(extension.source), str(nanobind / "src" / "nb_combined.cpp")]
@@ -223,7 +222,7 @@ def _arguments(extension: Extension) -> list[str]:
 
 
 def _linked(extension: Extension) -> list[str]:
-    """Return what PyTorch's headers and libraries ask for."""
+    """Return the arguments for PyTorch's headers and libraries, if the extension uses them."""
     if extension.package != "torch":
         return []
     root = _root("torch", extension.what)
@@ -235,7 +234,7 @@ def _linked(extension: Extension) -> list[str]:
 
 
 def _root(package: str, what: str) -> Path:
-    """Return the folder of a package, which is not imported."""
+    """Return the folder of a package, without importing it."""
     spec = util.find_spec(package)
     if spec is None or spec.origin is None:
         raise missing_package(ModuleNotFoundError(name=package), what, BuildError)

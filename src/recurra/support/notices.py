@@ -1,6 +1,6 @@
-"""Notices: what takes long is told on standard error, once it has taken a second.
+"""Notices on standard error, such as of work that takes longer than a second.
 
-They appear on a terminal, and wherever somebody has asked for progress.
+Those appear on a terminal, and inside `notices_shown`.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from threading import Lock, Timer
 
 from recurra.errors import RecurraError
 
-SECONDS = 1.0  # a shorter silence needs no word
+SECONDS = 1.0  # the duration of work without a notice
 _lock = Lock()
-_asked = 0
+_shown_blocks = 0  # active blocks of `notices_shown`
 
 
 @contextmanager
 def notices_shown() -> Generator[None]:
-    """Show notices off a terminal, too, until the block ends."""
-    global _asked
+    """Show notices also without a terminal, until the block ends."""
+    global _shown_blocks
     with _lock:
-        _asked += 1
+        _shown_blocks += 1
     try:
         yield
     finally:
         with _lock:
-            _asked -= 1
+            _shown_blocks -= 1
 
 
 @contextmanager
-def told_if_long(what: str) -> Generator[None]:
-    """Tell what the block does if it takes longer than a second."""
-    timer = Timer(SECONDS, _tell, [what])
+def notice_if_long(what: str) -> Generator[None]:
+    """Print what the block does if it takes longer than a second."""
+    timer = Timer(SECONDS, _tell_if_shown, [what])
     timer.daemon = True
     timer.start()
     try:
@@ -43,8 +43,8 @@ def told_if_long(what: str) -> Generator[None]:
         timer.cancel()
 
 
-def _tell(what: str) -> None:
-    if _asked or (sys.stderr is not None and sys.stderr.isatty()):  # pyright: ignore[reportUnnecessaryComparison]
+def _tell_if_shown(what: str) -> None:
+    if _shown_blocks or (sys.stderr is not None and sys.stderr.isatty()):  # pyright: ignore[reportUnnecessaryComparison]
         tell(what)
 
 
@@ -55,12 +55,12 @@ def tell(line: str) -> None:
 
 
 def in_one_line(error: RecurraError) -> str:
-    """Join what is wrong, why, and what to do, as far as the error says it."""
-    said = ": ".join(filter(None, (error.what, error.facts)))
-    return "; ".join(filter(None, (" ".join(said.split()), error.hint)))
+    """Join the mistake, the facts and the hint of an error."""
+    text = ": ".join(filter(None, (error.what, error.facts)))
+    return "; ".join(filter(None, (" ".join(text.split()), error.hint)))
 
 
 @cache
 def tell_once(line: str) -> None:
-    """Print a line on standard error, the first time that it is told."""
+    """Print a line on standard error, only once."""
     tell(line)

@@ -1,4 +1,4 @@
-"""Packages that only an extra of ours brings along, and the line that installs it."""
+"""Optional packages, which extras of ours install, and the errors if they are missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXTRAS = {
     "tokenizers": "llm",
     "torch": "torch",
 }
-"""Packages, and the extra of ours that brings each."""
+"""Packages, and the extra of ours that installs each."""
 
 
 def missing_package(
@@ -26,12 +26,12 @@ def missing_package(
     kind: type[RecurraError] = RecurraError,
     extra: str = "",
 ) -> RecurraError:
-    """The refusal of `what`, which needs a package that is not installed.
+    """Return the error for `what`, which needs a missing package.
 
     Args:
-        extra: the one to install, where it brings more than the package.
+        extra: the one to install, if it is not the package's own.
 
-    Raises the error that was given if no extra brings the package.
+    Raises `missing` again if no extra installs the package.
     """
     package = (missing.name or "").partition(".")[0]
     if package not in EXTRAS:
@@ -48,7 +48,7 @@ def missing_package(
 def needed_by(
     what: str, kind: type[RecurraError] = RecurraError, extra: str = ""
 ) -> Generator[None]:
-    """Within, a package that is not installed is refused, with the line that installs it."""
+    """Turn the missing import of a package in the block into an error that says what to install."""
     try:
         yield
     except ModuleNotFoundError as missing:

@@ -1,10 +1,10 @@
-"""Private files: what is loaded as code belongs to this user, and nobody else can have written it.
+"""Private files: code is loaded only from files of this user that nobody else can write.
 
-    ~/.cache                             given: others may use it, in whatever way
-    ~/.cache/recurra/programs            ours: folders that only this user may write
-    ~/.cache/recurra/programs/3f0c../..  what is read if all on the way is as it was made
+    ~/.cache                             the base, which others may use
+    ~/.cache/recurra/programs            private folders, which only this user may write
+    ~/.cache/recurra/programs/3f0c../..  files, read only if all folders on the path are private
 
-Windows keeps the folders of users apart by other means, and is not asked for owners and modes.
+Windows separates the folders of users by other means; owners and modes are not checked there.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pathlib import Path
 
 from recurra.errors import RecurraError
 
-_STRICT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe is not waited for
+_STRICT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no links, no wait for pipes
 
 
 class NotPrivateError(RecurraError):
-    """A file or folder that somebody else can write, or that is none."""
+    """A file or folder that another user can write, or that is of another kind."""
 
     exit_code = 1
 
 
 def user_cache_folder() -> Path:
-    """Return the folder of this user's caches, in which each program has one of its own.
+    """Return the folder of this user's caches, in which each program has its own folder.
 
     Raises RecurraError if the user has no home.
     """
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(given):  # its specification says to ignore others
-        return Path(given)
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(configured):  # its specification says to ignore relative paths
+        return Path(configured)
     try:
         return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
     except RuntimeError as error:
@@ -45,49 +45,49 @@ def user_cache_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder that caches of ours are below, in `recurra`: $RECURRA_CACHE, or the user's.
+    """Return the folder in which our caches are, in `recurra`: $RECURRA_CACHE, or the user's.
 
-    RECURRA_CACHE=0 says of programs alone that they are not kept. Raises RecurraError if there is
-    no such variable and the user has no home.
+    RECURRA_CACHE=0 turns only the cache of programs off. Raises RecurraError if there is no such
+    variable and the user has no home.
     """
-    given = os.environ.get("RECURRA_CACHE", "")
-    return Path(given) if given not in ("", "0") else user_cache_folder()
+    configured = os.environ.get("RECURRA_CACHE", "")
+    return Path(configured) if configured not in ("", "0") else user_cache_folder()
 
 
-def make_folder(folder: Path, given: Path) -> None:
-    """Make a private folder, and those between it and `given`.
+def make_folder(folder: Path, base: Path) -> None:
+    """Make a private folder, and those between it and `base`.
 
-    Raises NotPrivateError if one is there that is not private, and OSError.
+    Raises NotPrivateError if one exists that is not private, and OSError.
     """
-    given.mkdir(parents=True, exist_ok=True)
-    for path in _below(folder, given):
+    base.mkdir(parents=True, exist_ok=True)
+    for path in _below(folder, base):
         path.mkdir(mode=0o700, exist_ok=True)
         _expect_private(path, os.lstat(path), stat.S_ISDIR)
 
 
-def expect_private(path: Path, given: Path) -> None:
-    """Raise NotPrivateError if a file, or a folder between it and `given`, is not private.
+def expect_private(path: Path, base: Path) -> None:
+    """Raise NotPrivateError if a file, or a folder between it and `base`, is not private.
 
-    Raises OSError if there is none.
+    Raises OSError if it does not exist.
     """
-    *folders, file = _below(path, given)
+    *folders, file = _below(path, base)
     for folder in folders:
         _expect_private(folder, os.lstat(folder), stat.S_ISDIR)
     _expect_private(file, os.lstat(file), stat.S_ISREG)
 
 
-def read(path: Path, given: Path) -> bytes:
-    """Return the contents of a private file; raise as `expect_private` does."""
-    expect_private(path, given)
+def read(path: Path, base: Path) -> bytes:
+    """Return the contents of a private file; raises the errors of `expect_private`."""
+    expect_private(path, base)
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _STRICT)) as file:
-        _expect_private(path, os.fstat(file.fileno()), stat.S_ISREG)  # the one that was looked at?
+        _expect_private(path, os.fstat(file.fileno()), stat.S_ISREG)  # it may have changed
         return file.read()
 
 
-def _below(path: Path, given: Path) -> Iterator[Path]:
-    """Yield the paths between a folder and what lies in it, the outermost first."""
-    at = given
-    for name in path.relative_to(given).parts:
+def _below(path: Path, base: Path) -> Iterator[Path]:
+    """Yield the paths below a folder that lead to another path, the outermost first."""
+    at = base
+    for name in path.relative_to(base).parts:
         at = at / name
         yield at
 

@@ -1,11 +1,11 @@
-"""A file of safetensors: arrays and words → bytes with a checksum of all of them, and back.
+"""Safetensors files of arrays and metadata, with a checksum of all bytes.
 
     8 bytes   the length of the header
-    header    {"__metadata__": {"sha256": …, word: text, …}, name: {dtype, shape, data_offsets}, …}
+    header    {"__metadata__": {"sha256": …, key: text, …}, name: {dtype, shape, data_offsets}, …}
     body      the arrays, widest elements first, so that each is aligned
 
-The checksum is the SHA-256 of the whole file with zeros in its own place. The file is written here,
-not by the library: safetensors 0.8 stores a transposed array wrongly. It is read by the library.
+The checksum is the SHA-256 of the file with zeros in place of the checksum. Files are written here,
+since the library, safetensors 0.8, stores a transposed array wrongly; the library reads them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DTYPES = {
 }
 _OPENING = b'{"__metadata__": {"sha256": "'
 _BLANK = b"0" * 64
-_FROM = 8 + len(_OPENING)  # where the checksum stands in the file
+_FROM = 8 + len(_OPENING)  # the position of the checksum in the file
 _TO = _FROM + len(_BLANK)
 
 Arrays = dict[str, np.ndarray]
@@ -59,18 +59,18 @@ class FileLayout:
     entries: bytes
 
 
-def write(path: Path, arrays: Mapping[str, ArrayLike], words: Mapping[str, str]) -> None:
-    """A file of arrays, with words beside them; raises NotWrittenError."""
-    atomic_write.save(path, pack(arrays, words))
+def write(path: Path, arrays: Mapping[str, ArrayLike], metadata: Mapping[str, str]) -> None:
+    """Write a file of arrays and metadata; raises NotWrittenError."""
+    atomic_write.save(path, pack(arrays, metadata))
 
 
-def pack(arrays: Mapping[str, ArrayLike], words: Mapping[str, str]) -> list[bytes]:
-    """Header and body of a file; raises RecurraError for what it cannot hold."""
-    given = {name: np.asarray(value) for name, value in arrays.items()}
-    where = layout(tuple([(name, a.dtype, a.shape) for name, a in given.items()]))
-    body = b"".join([_little(given[name], dtype) for name, dtype in where.arrays])
-    beside = "".join(f", {json.dumps(k)}: {json.dumps(text)}" for k, text in words.items())
-    rest = f'"{beside}}}'.encode() + where.entries
+def pack(arrays: Mapping[str, ArrayLike], metadata: Mapping[str, str]) -> list[bytes]:
+    """Return the header and body of a file; raises RecurraError for unsupported arrays."""
+    values = {name: np.asarray(value) for name, value in arrays.items()}
+    where = layout(tuple([(name, a.dtype, a.shape) for name, a in values.items()]))
+    body = b"".join([_little(values[name], dtype) for name, dtype in where.arrays])
+    entries = "".join(f", {json.dumps(k)}: {json.dumps(text)}" for k, text in metadata.items())
+    rest = f'"{entries}}}'.encode() + where.entries
     rest += b" " * (-(_TO + len(rest)) % 8)
     length = (_TO - 8 + len(rest)).to_bytes(8, "little")
     digest = hashlib.sha256(length + _OPENING + _BLANK + rest)
@@ -80,9 +80,9 @@ def pack(arrays: Mapping[str, ArrayLike], words: Mapping[str, str]) -> list[byte
 
 @lru_cache(16)
 def layout(signature: Signature) -> FileLayout:
-    """Lay out arrays of these names, types and shapes: the same at every save of a run."""
+    """Lay out arrays of these names, dtypes and shapes; cached, as every save of a run is alike."""
     for name, dtype, _ in signature:
-        _savable(name, dtype)
+        _expect_savable(name, dtype)
     ordered = sorted(signature, key=lambda a: (-a[1].itemsize, a[0]))
     entries, at = [""], 0
     for name, dtype, shape in ordered:
@@ -98,7 +98,7 @@ def _little(array: np.ndarray, dtype: np.dtype) -> bytes:
     return (array if array.dtype == dtype else array.astype(dtype)).tobytes()
 
 
-def _savable(name: str, dtype: np.dtype) -> None:
+def _expect_savable(name: str, dtype: np.dtype) -> None:
     known = dtype.name in DTYPES
     if not known or name == "__metadata__":
         raise RecurraError(
@@ -115,11 +115,11 @@ def _savable(name: str, dtype: np.dtype) -> None:
 
 @contextmanager
 def opened(path: Path) -> Generator[Any]:
-    """The file, as the library has it; raises RecurraError where it is none, or not whole."""
+    """Open a file with the library; raises RecurraError if it is damaged or of another kind."""
     from safetensors import SafetensorError, safe_open
 
     with suppress(ImportError):
-        import_module("ml_dtypes")  # comes with JAX, and teaches numpy bfloat16
+        import_module("ml_dtypes")  # installed with JAX; adds bfloat16 to NumPy
     try:
         with safe_open(path, framework="numpy") as file:
             yield file
@@ -130,17 +130,17 @@ def opened(path: Path) -> Generator[Any]:
 
 
 def read(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """All arrays, and the words beside them."""
+    """Return all arrays, and the metadata."""
     with opened(path) as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
 def is_whole(path: Path) -> bool:
-    """Is the checksum of a file right?"""
+    """Return whether the checksum of a file is right."""
     with path.open("rb") as file:
         head = bytearray(file.read(_TO))
-        told, head[_FROM:_TO] = bytes(head[_FROM:_TO]), _BLANK
+        checksum, head[_FROM:_TO] = bytes(head[_FROM:_TO]), _BLANK
         digest = hashlib.sha256(head)
         while piece := file.read(1 << 20):
             digest.update(piece)
-    return digest.hexdigest().encode() == told
+    return digest.hexdigest().encode() == checksum

@@ -1,4 +1,4 @@
-"""Parts of generated source that all writers share: names, tuples, assignments, indices."""
+"""Parts of generated source: names, tuples, assignments and indices."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ NAME = r"[^\W\d]\w*"
 
 
 class FreeNames:
-    """Unused names for generated source: none is returned twice."""
+    """A supply of unused names for generated source."""
 
-    def __init__(self, taken: Iterable[str]) -> None:
-        self.taken, self.count = set(taken), 0
+    def __init__(self, used: Iterable[str]) -> None:
+        self.used, self.count = set(used), 0
 
     def fresh(self, stem: str = "x") -> str:
         """Return a new numbered name."""
         while True:
             self.count += 1
-            if (name := f"{stem}{self.count}") not in self.taken:
-                self.taken.add(name)
+            if (name := f"{stem}{self.count}") not in self.used:
+                self.used.add(name)
                 return name
 
-    def named(self, wanted: str) -> str:
-        """Return a free name that resembles the wanted one."""
-        stem = re.sub(r"\W|^(?=\d)", "_", wanted, flags=re.ASCII)
-        while stem in self.taken or not stem.isidentifier():
+    def named(self, name: str) -> str:
+        """Return an unused name that resembles another one."""
+        stem = re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
+        while stem in self.used or not stem.isidentifier():
             stem += "_"
-        self.taken.add(stem)
+        self.used.add(stem)
         return stem
 
 
 def joined(keys: Sequence[str]) -> str:
-    """Join the slices of axes to an index; whole axes at the end are left out."""
-    found = list(keys)
-    while found and not found[-1]:
-        found.pop()
-    return ", ".join(k or ":" for k in found)
+    """Join the slices of axes to an index; whole axes at the end are omitted."""
+    keys = list(keys)
+    while keys and not keys[-1]:
+        keys.pop()
+    return ", ".join(k or ":" for k in keys)
 
 
 def words(text: str) -> set[str]:
-    """The names in some source."""
+    """Return the names in some source."""
     return set(re.findall(NAME, text))
 
 
 def tuple_of(texts: Iterable[str]) -> str:
-    """A tuple of expressions."""
-    found = list(texts)
-    return f"({', '.join(found)}{',' if len(found) == 1 else ''})"
+    """Return the source of a tuple of expressions."""
+    texts = list(texts)
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
 def moves(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """The line `a, b = c, d` that updates loop-carried variables; no line if none has changed."""
+    """Return the line `a, b = c, d` that updates loop-carried variables, if any has changed."""
     changed = [(name, text) for name, text in pairs if name != text]
     return [" = ".join(map(", ".join, zip(*changed, strict=True)))] if changed else []

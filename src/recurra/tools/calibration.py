@@ -1,10 +1,10 @@
-"""The prices of this machine, measured by small programs of our own.
+"""Measure the prices of this machine by small programs.
 
     x[t<T+1][512,64] = ..                    each price is the time of an element, or of a byte,
     x[t+1] = tanh(x[t])                      on one core: the least process CPU time of three runs
 
-What is measured is what a backend makes of an equation, beside what it makes of plain ones. It
-takes some seconds. RECURRA_PRICES=prices.json then makes every choice by cost with these prices.
+It measures the code of a backend for an equation, less that of a plain equation, and takes some
+seconds. With RECURRA_PRICES=prices.json every choice by cost uses these prices.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from recurra.runtime.executable import Executable
 from recurra.runtime.offload.tiers import Disk, Filed, HostTier, Slow
 from recurra.support import cpu
 
-ROWS, WIDTH, STEPS = 512, 64, 200  # of a value: 128 KiB, which a core's cache holds
-POINTS = 20_000  # of a loop of numbers
-FEW, SLOW = 10, ("argsort", "pow", "sort")
-PLAIN = 4  # operators of a plain step, or of one that nothing fuses
+ROWS, WIDTH, STEPS = 512, 64, 200  # a value of 128 KiB, which fits in a core's cache
+POINTS = 20_000  # steps of a loop over small values
+FEW, SLOW = 10, ("argsort", "pow", "sort")  # the number of steps of slow operators
+PLAIN = 4  # operators of a plain step, or of a step without fusion
 RUNS = 3
-FAR, TIMES = 400, 4  # values that no cache holds
-POINT, POINTS_MOVED = 4 << 20, 24  # bytes of a point that is moved: more than is flushed at once
-LEAST = 1e-3  # ns: no price is nothing, however fast the clock says it is
+FAR, TIMES = 400, 4  # points and iterations of values that exceed the caches
+POINT, POINTS_MOVED = 4 << 20, 24  # bytes of a moved point: more than is flushed at once
+LEAST = 1e-3  # ns: the smallest price, whatever the clock says
 Equation = Callable[[RecurrentTensor, Index], RecurrentTensor]  # of x[t], and t
-OPERATORS: Mapping[str, Equation] = {  # what else a step does keeps x in range, and costs little
+OPERATORS: Mapping[str, Equation] = {  # the other, cheap operators keep x in range
     "tanh": lambda x, t: x.tanh() + 1.0,
     "exp": lambda x, t: (0.0 - x).exp(),
     "log": lambda x, t: (x + 1.0).log(),
@@ -92,12 +92,12 @@ class Calibrate:
         return 0
 
 
-def measure(backend: str, told: Callable[[str], None] = lambda name: None) -> Prices:
-    """The prices of a backend here; `told` hears of each before it is measured."""
-    idle = _ns(backend, _plain, _start(ROWS, WIDTH), 2)  # of a run that does next to nothing
+def measure(backend: str, progress: Callable[[str], None] = lambda name: None) -> Prices:
+    """Measure the prices of a backend; `progress` gets the name of each beforehand."""
+    idle = _ns(backend, _plain, _start(ROWS, WIDTH), 2)  # the time of an almost empty run
 
     def element(name: str, step: Equation) -> float:
-        told(name)
+        progress(name)
         steps = FEW if name in SLOW else STEPS
         ns = _ns(backend, step, _start(ROWS, WIDTH), steps) - idle
         return max(ns / (steps * ROWS * WIDTH), LEAST)
@@ -106,19 +106,19 @@ def measure(backend: str, told: Callable[[str], None] = lambda name: None) -> Pr
     weights = np.eye(WIDTH, dtype=np.float32)[::-1].copy()
     product = element("product", lambda x, t: x @ constant(weights))
     elements = {name: element(name, step) for name, step in OPERATORS.items()}
-    told("fused")
+    progress("fused")
     fused = _ns(backend, _plain, _start(), POINTS) / POINTS / PLAIN
-    told("statement")
+    progress("statement")
     statement = _ns(backend, _products, _start(FEW), POINTS) / POINTS / PLAIN
-    told("traffic")
+    progress("traffic")
     return Prices(
         flops_per_ns=2 * WIDTH / product,
-        traffic=max(_traffic(backend), LEAST),
+        traffic=max(_traffic_ns(backend), LEAST),
         statement=statement,
         fused=fused,
         plain=plain,
-        host=max(_moved("host", told), LEAST),
-        disk=max(_moved("disk", told), LEAST),
+        host=max(_transfer_ns("host", progress), LEAST),
+        disk=max(_transfer_ns("disk", progress), LEAST),
         elements={**PRICES.elements, **elements, "permutation": 6 * elements["uniform"]},
     )
 
@@ -128,9 +128,9 @@ def _plain(tensor: RecurrentTensor, index: Index) -> RecurrentTensor:
 
 
 def _products(tensor: RecurrentTensor, index: Index) -> RecurrentTensor:
-    turned = constant(np.eye(FEW, dtype=np.float32)[::-1].copy())
+    permutation = constant(np.eye(FEW, dtype=np.float32)[::-1].copy())
     for _ in range(PLAIN):
-        tensor = turned @ tensor
+        tensor = permutation @ tensor
     return tensor
 
 
@@ -139,70 +139,69 @@ def _start(*shape: int) -> np.ndarray:
 
 
 def _ns(backend: str, step: Equation, start: np.ndarray, steps: int) -> float:
-    """A chain of steps."""
+    """Return the CPU time of a chain of steps, in nanoseconds."""
     with (ctx := Context(dims="t")) as ((t, T),):
         x = like(Type("f32", start.shape), domain=(t,))
         x[0] = constant(start)
         x[t + 1] = step(x, t)
         output(x=x[T - 1])
-    program = _ready(ctx, {"T": steps}, backend)
-    return min(_cpu_seconds(program) for _ in range(RUNS))
+    program = _warm_program(ctx, {"T": steps}, backend)
+    return min(_cpu_ns(program) for _ in range(RUNS))
 
 
-def _traffic(backend: str) -> float:
-    """A byte of layers that are held until the last is there, and read from it to the first.
+def _traffic_ns(backend: str) -> float:
+    """Return the nanoseconds per byte of layers that are stored, then read from last to first.
 
-    Beside it the same work runs which reads the last layer each time, so that none is held: what
-    keeping costs is what it costs beside other work.
+    The same work that always reads the last layer, so that none is stored, is subtracted.
     """
-    kept, last = _layers(backend, kept=True), _layers(backend, kept=False)
-    pairs = [(_cpu_seconds(kept), _cpu_seconds(last)) for _ in range(RUNS)]
+    stored, last = _layers(backend, stored=True), _layers(backend, stored=False)
+    pairs = [(_cpu_ns(stored), _cpu_ns(last)) for _ in range(RUNS)]
     more = min(x for x, _ in pairs) - min(y for _, y in pairs)
     return more / (TIMES * FAR * ROWS * WIDTH * 4)
 
 
-def _moved(tier: str, told: Callable[[str], None]) -> float:
-    """A byte moved to where offloaded stores are, or back: the least of some runs, by the clock."""
-    told(tier)
+def _transfer_ns(tier: str, progress: Callable[[str], None]) -> float:
+    """Return the nanoseconds per byte of a move to an offloading tier, or back, by the clock."""
+    progress(tier)
     x, backend = np.ones(POINT, np.uint8), backend_of("numpy")
-    there: Slow = HostTier(backend)
+    slow: Slow = HostTier(backend)
     if tier == "disk":
         file = Disk("what is moved", POINTS_MOVED, POINT, None)
-        there = Filed(backend, file, np.empty_like(x))
-    taken: list[float] = []
+        slow = Filed(backend, file, np.empty_like(x))
+    durations: list[float] = []
     for _ in range(RUNS):
         since = time.perf_counter_ns()
         for k in range(POINTS_MOVED):
-            there.put(k, x)
+            slow.put(k, x)
         for k in range(POINTS_MOVED):
-            there.get(k)
-        taken.append(float(time.perf_counter_ns() - since))
-    there.close()
-    return min(taken) / (2 * POINT * POINTS_MOVED)
+            slow.get(k)
+        durations.append(float(time.perf_counter_ns() - since))
+    slow.close()
+    return min(durations) / (2 * POINT * POINTS_MOVED)
 
 
-def _layers(backend: str, kept: bool) -> Executable:
+def _layers(backend: str, stored: bool) -> Executable:
     start, weights = _start(ROWS, WIDTH), np.eye(WIDTH, dtype=np.float32)
     with (ctx := Context(dims="i t")) as ((i, N), (t, T)):
         x, back = (like(Type("f32", start.shape), domain=(i, t)) for _ in range(2))
         x[0, 0] = constant(start)
         x[i, t + 1] = (x @ constant(weights)).tanh()
         back[i, 0] = x[i, T - 1]
-        back[i, t + 1] = back @ constant(weights) * x[i, T - 1 - t if kept else T - 1]
+        back[i, t + 1] = back @ constant(weights) * x[i, T - 1 - t if stored else T - 1]
         x[i + 1, 0] = back[i, T - 1]
         output(x=back[N - 1, T - 1])
-    return _ready(ctx, {"I": TIMES, "T": FAR}, backend)
+    return _warm_program(ctx, {"I": TIMES, "T": FAR}, backend)
 
 
-def _ready(ctx: Context, sizes: dict[str, int], backend: str) -> Executable:
-    """A program in which nothing is compiled any more."""
+def _warm_program(ctx: Context, sizes: dict[str, int], backend: str) -> Executable:
+    """Compile a program, and run it once so that later runs compile nothing."""
     program = ctx.compile(sizes, backend=backend, axes=False, given=0)
     program.run()
     return program
 
 
-def _cpu_seconds(program: Executable) -> float:
-    """Process CPU time of a run."""
+def _cpu_ns(program: Executable) -> float:
+    """Return the process CPU time of a run, in nanoseconds."""
     since = time.process_time_ns()
     program.run()
     return float(time.process_time_ns() - since)

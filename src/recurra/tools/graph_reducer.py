@@ -1,9 +1,9 @@
-"""Shrinks a graph while it fails in one way (Zeller and Hildebrandt, 2002).
+"""Shrink a graph as long as it fails in the same way (Zeller and Hildebrandt, 2002).
 
     300 equations, B=4 I=3 T=8, and a pass changes g   →   3 equations, T=2, and it changes g
 
-Outputs are left out or taken further up, equations become inputs or their own operands, dims and
-what they index go, bounds become small: many at a time first, then one by one.
+The steps remove outputs or take earlier equations as outputs, replace equations by inputs or by
+their own operands, remove dims, and reduce bounds: many at a time first, then one by one.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ class Case:
         return (f"# {self.bounds}\n" if self.sizes else "") + str(self.graph)
 
 
-Failure = Callable[[Case], str | None]  # how a case fails; None: it does not
+Failure = Callable[[Case], str | None]  # a description of the failure of a case; None: no failure
 
 
 def reduce(case: Case, failure: Failure, say: Callable[[str], None] = lambda _: None) -> Case:
-    """The smallest case found that fails as this one does. Raises RecurraError if it does not."""
-    how = failure(case)
-    if how is None:
+    """Return the smallest case found with the same failure; raises RecurraError if it has none."""
+    expected = failure(case)
+    if expected is None:
         raise RecurraError(
             "the graph does not fail, so there is nothing to reduce",
             facts=f"{len(case.graph.nodes)} equations, {case.bounds or 'no bounds given'}",
             hint="give the pass and the bounds with which it fails: --pass lift --sizes T=8",
         )
-    say(f"it fails: {how}")
+    say(f"it fails: {expected}")
 
     def fails(new: Case | None) -> bool:
-        return new is not None and _legal(new) and failure(new) == how
+        return new is not None and _is_valid(new) and failure(new) == expected
 
     while True:
         before = case
@@ -79,8 +79,8 @@ def reduce(case: Case, failure: Failure, say: Callable[[str], None] = lambda _: 
 Fails = Callable[[Case | None], bool]
 
 
-def _legal(case: Case) -> bool:
-    """Does the text say the same, and is the program safe where its bounds are known?"""
+def _is_valid(case: Case) -> bool:
+    """Return whether the graph can be parsed from its text, and is safe if all bounds are known."""
     try:
         same = parse(str(case.graph)) == verify(case.graph)
         if bounds(case.graph) <= set(case.sizes):
@@ -91,7 +91,7 @@ def _legal(case: Case) -> bool:
 
 
 def bounds(graph: Graph) -> set[str]:
-    """The names that need a number before the graph can be evaluated."""
+    """Return the bounds that need a size before the graph can be evaluated."""
     every = [*(d.range for d in graph.dims), *(r for n in graph.nodes.values() for r in n.domain)]
     return set().union(*(r.mentions() for r in every)) - {r.dim for r in every}
 
@@ -105,7 +105,7 @@ def _drop_items(
     drop: Callable[[Case, Sequence[str]], Case | None],
     fails: Fails,
 ) -> Case:
-    """The case less as many `items` as may go: half of them at a time, a quarter, .., one."""
+    """Drop as many `items` as possible from a case: all at once, a half, a quarter, .., one."""
     size = len(items)
     while size:
         for k in range(0, len(items), size):
@@ -117,7 +117,7 @@ def _drop_items(
 
 
 def one_output(case: Case, fails: Fails) -> Case:
-    """One equation as the only output, the first that will do."""
+    """Make one equation the only output: the first with which the case fails."""
     nodes = case.graph.nodes
     for name, n in nodes.items():
         new = replace(case, graph=Graph(nodes, (name,), case.graph.dims).live())
@@ -136,7 +136,7 @@ def fewer_outputs(case: Case, fails: Fails) -> Case:
 
 
 def fewer_operands(case: Case, fails: Fails) -> Case:
-    """Equations become inputs of their type; effects that nobody reads go."""
+    """Replace equations by inputs of their type, and remove effects without readers."""
     return _drop_items(case, list(case.graph.nodes)[::-1], _as_inputs, fails)
 
 
@@ -155,7 +155,7 @@ def _as_inputs(case: Case, names: Sequence[str]) -> Case:
 
 
 def fewer_equations(case: Case, fails: Fails) -> Case:
-    """Readers of an equation read one of its operands, where the types are the same."""
+    """Let the readers of an equation read one of its operands, if the types are equal."""
     for name in list(case.graph.nodes):
         for new in _bypassed(case, name):
             if fails(new):
@@ -179,16 +179,15 @@ def _bypassed(case: Case, name: str) -> Iterator[Case]:
 
 
 def fewer_dims(case: Case, fails: Fails) -> Case:
-    """A dim goes: of every equation the point 0 stays."""
+    """Remove a dim: of every equation the point 0 remains."""
     for d in case.graph.declared:
-        new = _less_dim(case, d)
-        if fails(new):
-            assert new is not None
+        new = _without_dim(case, d)
+        if new is not None and fails(new):
             case = new
     return case
 
 
-def _less_dim(case: Case, dim: str) -> Case | None:
+def _without_dim(case: Case, dim: str) -> Case | None:
     graph, by = case.graph, {dim: 0}
 
     def read(ref: Ref) -> Ref:
@@ -204,10 +203,9 @@ def _less_dim(case: Case, dim: str) -> Case | None:
         type_ = n.type.at(by)
         args = tuple(map(read, n.args))
         nodes[n.name] = replace(n, op=n.op.at(by), args=args, domain=domain, type=type_)
-    left = tuple(d for d in graph.dims if d.name != dim)
-    less = Graph(nodes, graph.outputs, left)
-    words = set(re.findall(r"\w+", str(less)))
-    return Case(less, {k: v for k, v in case.sizes.items() if k in words})
+    smaller = Graph(nodes, graph.outputs, tuple(d for d in graph.dims if d.name != dim))
+    words = set(re.findall(r"\w+", str(smaller)))
+    return Case(smaller, {k: v for k, v in case.sizes.items() if k in words})
 
 
 def smaller_bounds(case: Case, fails: Fails) -> Case:
@@ -230,11 +228,11 @@ STEPS = (
 )
 
 
-# ---- how a case fails
+# ---- failures
 
 
 def by_pass(step: Pass, options: CompileOptions | None = None, target: Target = PLAIN) -> Failure:
-    """A pass that raises, or after which the oracle's answer is another."""
+    """Return the failure of a pass that raises, or changes the oracle's answer."""
 
     def failure(case: Case) -> str | None:
         stages = PassManager(compile_context(case.sizes, options, target), asked=Config(check=True))
@@ -254,13 +252,13 @@ def by_pass(step: Pass, options: CompileOptions | None = None, target: Target = 
 
 
 def _signature(error: Exception) -> str:
-    """The kind of an error and the function that raised it: small graphs fail in the same place."""
+    """Return the kind of an error and the function that raised it, to recognize it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {Path(frame.filename).name}, {frame.name}"
 
 
 def by_command(command: str) -> Failure:
-    """A command that exits with another code than 0; {} is the file, {sizes} are the bounds."""
+    """Return the failure of a command: an exit code. {} is the file, {sizes} are the bounds."""
 
     def failure(case: Case) -> str | None:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Programs run by the oracle where they would be compiled: `recurra run --interpret`."""
+"""Programs that the oracle interprets instead of compiling them: `recurra run --interpret`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ Rows = list[dict[str, Any]]
 OnStep = Callable[[int, Mapping[str, np.ndarray]], None]
 
 
-class Interpreted:
-    """A program with the surface of a compiled one; shows its first `statements` evaluations."""
+class InterpretedProgram:
+    """An interpreted program with the interface of a compiled one.
+
+    It prints its first `statements` evaluations.
+    """
 
     schedule_text, source, preflight = "", "", None
 
@@ -47,18 +50,18 @@ class Interpreted:
         folder: Any = None,
         overwrite: bool = False,
     ) -> Arrays:
-        """The values of all that is logged, by name, [*domain, *shape]; it has no state to give."""
+        """Return the logged values by name, [*domain, *shape]; `on_state` is never called."""
         if folder is not None:
             print(f"{folder} is not written when a program is interpreted", file=sys.stderr)
         assert resume is None, "the oracle always starts at the beginning"
-        found = interpreter.run(self.graph, self.bounds, seed=seed, show=self._show)
-        results = {name: found[equation] for name, equation in self.logs.items()}
+        values = interpreter.run(self.graph, self.bounds, seed=seed, show=self._show)
+        results = {name: values[equation] for name, equation in self.logs.items()}
         if on_step is not None:
             on_step(0, results)
         return results
 
     def _show(self, name: str, point: tuple[int, ...], value: Any) -> None:
-        """One evaluation: the equation at a point, and its value."""
+        """Print one evaluation: the equation at a point, and its value."""
         if self.statements <= 0:
             return
         self.statements -= 1
@@ -76,5 +79,5 @@ def _short(value: Any) -> str:
 
 
 def interpreted(statements: int) -> AbstractContextManager[None]:
-    """Within, `ctx.compile` gives an `Interpreted` program."""
-    return compiled_by(lambda ctx, bounds: Interpreted(ctx, bounds, statements))
+    """Let `ctx.compile` in the block return an `InterpretedProgram`."""
+    return compiled_by(lambda ctx, bounds: InterpretedProgram(ctx, bounds, statements))

@@ -16,7 +16,7 @@ from random_mappings import random_problem
 from recurra.mapping import copy_windows, engine_choice, relaxation
 from recurra.mapping.bounds import bound
 from recurra.mapping.copy_windows import Bandwidth, CopyWindow, crossings
-from recurra.mapping.library import instance
+from recurra.mapping.model_library import instance
 from recurra.mapping.relaxation import Relaxation
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
@@ -159,5 +159,5 @@ def test_what_is_moved_within_a_few_steps() -> None:
     assert within(1, 2) == {0: 1, 5: -1}
     assert within(1, 3) == {0: 5, 5: -4}
     assert within(0, 3) == {0: 5}
-    assert list(copy.taken()) == [(2, 0), (1, 0), (0, 5)]
+    assert list(copy.steps()) == [(2, 0), (1, 0), (0, 5)]
     assert crossings([copy, replace(copy, columns=np.array([7, 8]))]) == [[0, 7], [5, 8]]

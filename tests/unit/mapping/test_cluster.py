@@ -14,7 +14,7 @@ from odd_ray import Ray
 from recurra import cli
 from recurra.mapping.learn.actors import ActorPool, ActorRequest
 from recurra.mapping.learn.network import initial
-from recurra.mapping.learn.network_inputs import surroundings
+from recurra.mapping.learn.network_inputs import program_features
 from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.struct_of_arrays import flat
 
@@ -33,16 +33,18 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
 def test_actors_of_ray_play_and_are_replaced(ray: Ray) -> None:
     """The problem is sent once; who dies is replaced, with other random numbers."""
     problem, said = playable(4), list[str]()
-    weights = initial(OURS, surroundings(flat(problem)), 0)
+    weights = initial(OURS, program_features(flat(problem)), 0)
     pool = ActorPool(problem, Path("/not/on/this/machine.so"), OURS, 0, said.append)
     assert ray.puts == 1
     first = pool.answer(ActorRequest(weights, 1.0))
-    assert first.pieces.action.shape == (OURS.lanes, OURS.segment)
+    assert first.segments.action.shape == (OURS.lanes, OURS.segment)
     assert first.seconds > 0
     ray.actors[0].die()
     while not said:
         pool.answer(ActorRequest(weights, 1.0))
-    assert pool.answer(ActorRequest(weights, 1.0)).pieces.action.shape == first.pieces.action.shape
+    assert (
+        pool.answer(ActorRequest(weights, 1.0)).segments.action.shape == first.segments.action.shape
+    )
     pool.close()
     assert said == ["actor 0 has died (ActorDiedError): another process takes its place"]
     assert pool.state() == {"born": 3}

@@ -20,8 +20,8 @@ from benchmarks.mapping import learning, runs, suite
 from benchmarks.mapping.runs import Contest, Found
 from benchmarks.mapping.tables import beside
 from recurra import cli
-from recurra.mapping import bounds, engine_choice, library, native
-from recurra.mapping.library import instance
+from recurra.mapping import bounds, engine_choice, model_library, native
+from recurra.mapping.model_library import instance
 from recurra.mapping.pictures import color, layout, page, png
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.validate import validate
@@ -239,7 +239,7 @@ def test_the_library_is_shown_and_made(
 ) -> None:
     code, shown, _ = run(capsys, "library", "ppo_step")
     assert (code, shown) == (0, f"{instance('ppo_step')}\n")
-    monkeypatch.setattr(library, "FOLDER", tmp_path / "made")
+    monkeypatch.setattr(model_library, "FOLDER", tmp_path / "made")
     code, shown, _ = run(capsys, "library", "ppo_step", "--write")
     assert (code, shown.startswith("ppo_step: ")) == (0, True)
     assert instance("ppo_step").total == pytest.approx(10**6 * 243, rel=0.5)

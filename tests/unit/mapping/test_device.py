@@ -24,12 +24,12 @@ from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.copier import Copier, Transfer
 from recurra.mapping.execute.device import Device, PinnedMemory
 from recurra.mapping.execute.jax_workloads import from_jax
-from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.memories import PAGE
+from recurra.mapping.execute.prepared_workload import execute
 from recurra.mapping.execute.ram import Ram, pages
-from recurra.mapping.execute.run import execute
-from recurra.mapping.execute.subsets import measure_tables
-from recurra.mapping.execute.workload import Datum, Operation, Workload, unmapped
+from recurra.mapping.execute.table_measurement import measure_tables
+from recurra.mapping.execute.workload import Operation, TensorSpec, Workload, unmapped
+from recurra.mapping.execute.workload_problem import problem_of
 from recurra.mapping.solvers import solver_of
 from recurra.storage.mapping_problem import nothing
 
@@ -125,9 +125,9 @@ def test_who_moves_waits_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Lazy, "library", library, raising=False)
     monkeypatch.setattr(PinnedMemory, "piece", PAGE)
     room = torch.arange(2 * PAGE).to(torch.uint8).as_subclass(Lazy)
-    slow.room = slow.room.as_subclass(Lazy)
+    slow.block = slow.block.as_subclass(Lazy)
     slow.write(room, PAGE)
-    assert slow.room[PAGE:].tolist() == room.tolist()
+    assert slow.block[PAGE:].tolist() == room.tolist()
     other = torch.zeros(2 * PAGE, dtype=torch.uint8).as_subclass(Lazy)
     with Copier(slow) as copier:
         copier.add([Transfer(3, 0, other, PAGE, out=False)])
@@ -138,7 +138,7 @@ def test_who_moves_waits_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_numbers_go_there_and_come_back() -> None:
     device = Device("cpu")
-    room = device.room(5)
+    room = device.allocate(5)
     assert len(room) == PAGE
     given = np.arange(5, dtype=np.uint8)
     given.flags.writeable = False
@@ -169,7 +169,7 @@ def test_a_device_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch, "zeros", full)
     with pytest.raises(RecurraError, match="cpu has no 8,192 B") as caught:
-        device.room(5000)
+        device.allocate(5000)
     assert "CUDA out of memory." in str(caught.value)
     with pytest.raises(RecurraError, match="8,192 B of RAM cannot be pinned"):
         device.slow(5000)
@@ -195,7 +195,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_given_values_are_of_the_kind_and_the_shape_that_is_said(tmp_path: Path) -> None:
-    tensor = Datum((256, 256))
+    tensor = TensorSpec((256, 256))
     doubled = Operation("double", (0,), (1,), lambda x, out: np.add(x[0], x[0], out[0]), ((0, 1),))
     work = Workload("doubled", (tensor, tensor), (doubled,), {0: np.float64(3)}, (1,))
     (oracle,) = unmapped(work)
@@ -205,7 +205,7 @@ def test_given_values_are_of_the_kind_and_the_shape_that_is_said(tmp_path: Path)
 
 
 def test_memory_that_is_not_there_is_refused() -> None:
-    for room in (pages, Device("cpu").room):
+    for room in (pages, Device("cpu").allocate):
         for nbytes in (1 << 55, 1 << 62):
             with pytest.raises(RecurraError, match=f"{nbytes:,} B|no {nbytes:,} B"):
                 room(nbytes)

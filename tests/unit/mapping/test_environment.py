@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 from mapping.test_game import MADE, program
 from random_mappings import random_problem
 from recurra.mapping.environment import GRID, MapGame
-from recurra.mapping.library import instance
+from recurra.mapping.model_library import instance
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import ProblemError
 

@@ -26,14 +26,21 @@ from recurra.mapping import engine_choice
 from recurra.mapping.execute import ram
 from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.copier import Transfer
-from recurra.mapping.execute.costs import Gauge, in_fast
+from recurra.mapping.execute.cost_measurement import Gauge, fast_blocks
 from recurra.mapping.execute.device import Device
 from recurra.mapping.execute.jax_workloads import from_jax, workload_of
-from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.memories import PAGE, Memory, SlowMemory
+from recurra.mapping.execute.prepared_workload import PreparedWorkload, execute
 from recurra.mapping.execute.ram import HUGE, DiskFile, Ram, pages
-from recurra.mapping.execute.run import PreparedWorkload, execute
-from recurra.mapping.execute.workload import SMALLEST, Array, Datum, Operation, Workload, unmapped
+from recurra.mapping.execute.workload import (
+    SMALLEST,
+    Array,
+    Operation,
+    TensorSpec,
+    Workload,
+    unmapped,
+)
+from recurra.mapping.execute.workload_problem import problem_of
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import InvalidSolution
 from recurra.storage.mapping_problem import Placement, Problem, ProblemError, Solution, nothing
@@ -69,14 +76,14 @@ def mix(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
 
 def random_workload(random: Random, steps: int = 14) -> Workload:
     """Small and large tensors, some written over others, some results."""
-    tensors = [Datum((random.choice([3, N, N + 1, 2 * N]),)) for _ in range(3)]
+    tensors = [TensorSpec((random.choice([3, N, N + 1, 2 * N]),)) for _ in range(3)]
     given = {k: np.arange(x.shape[0], dtype=np.float32) + k for k, x in enumerate(tensors)}
     alive, operations = list(given), list[Operation]()
     for t in range(steps):
         reads = tuple(random.sample(alive, min(len(alive), random.randint(1, 3))))
         over = reads[0] if random.random() < 0.3 else None
         shape = tensors[over].shape if over is not None else (random.choice([5, N, N + 7, 2 * N]),)
-        tensors.append(Datum(shape))
+        tensors.append(TensorSpec(shape))
         new = len(tensors) - 1
         pairs = () if over is None else ((over, new),)
         operations.append(Operation(f"mix{t}", reads, (new,), mix, pairs))
@@ -158,7 +165,7 @@ def chain() -> Workload:
     """Four tensors in a row, each twice the one before; the first and the last are wanted."""
     steps = tuple(Operation(f"double{k}", (k,), (k + 1,), doubling) for k in range(4))
     first = np.arange(N, dtype=np.float32)
-    return Workload("chain", (Datum((N,)),) * 5, steps, {0: first}, (1, 4))
+    return Workload("chain", (TensorSpec((N,)),) * 5, steps, {0: first}, (1, 4))
 
 
 class Instant(Prices):
@@ -275,7 +282,7 @@ def test_a_result_with_other_bits_is_no_row(chain: Workload, tmp_path: Path) -> 
         outputs[0][...] = calls
 
     steps = (*chain.operations[:3], Operation("last", (3,), (4,), changing))
-    work = Workload("chain", chain.tensors, steps, chain.given, chain.results)
+    work = Workload("chain", chain.tensors, steps, chain.inputs, chain.results)
     with pytest.raises(RecurraError, match="chain, none: result 1 is not that of the unmapped"):
         compare(work, SMALLEST, lambda p: {"none": nothing(p)}, rounds=1, memory=Ram(tmp_path))
 
@@ -327,13 +334,13 @@ def test_a_disk_that_is_too_small(chain: Workload, tmp_path: Path) -> None:
 def test_a_disk_that_is_full_while_a_copy_leaves(tmp_path: Path) -> None:
     steps = (Operation("first", (0,), (2,), doubling), Operation("second", (2,), (1,), doubling))
     first = np.arange(N, dtype=np.float32)
-    work = Workload("two", (Datum((N,)),) * 3, steps, {0: first}, (1, 2))
+    work = Workload("two", (TensorSpec((N,)),) * 3, steps, {0: first}, (1, 2))
     problem = problem_of(work, SMALLEST, Instant())
     stays, leaves = Placement(0, 1, 1, copied=False), Placement(0, 0, 1, copied=True)
     with PreparedWorkload(
         work, problem, Solution((None, leaves, stays, None)), Ram(tmp_path)
     ) as execution:
-        at = execution.slots[2]
+        at = execution.slow_addresses[2]
         with files_end_at(at):  # only tensor 2, which the copy engine writes, lies behind it
             stopped(execution.run, f"the disk did not have bytes {at}..{at + SMALLEST} written")
         execution.run()
@@ -388,7 +395,7 @@ def test_an_instruction_that_fails(chain: Workload, tmp_path: Path) -> None:
         raise ValueError("no number")
 
     steps = (*chain.operations[:3], Operation("last", (3,), (4,), failing))
-    work = Workload("chain", chain.tensors, steps, chain.given, chain.results)
+    work = Workload("chain", chain.tensors, steps, chain.inputs, chain.results)
     problem, answer = leaving(work)
     with PreparedWorkload(work, problem, answer, Ram(tmp_path)) as execution:
         stopped(execution.run, "its instruction last failed\n  ValueError: no number")
@@ -445,7 +452,7 @@ def test_what_cannot_be_run_is_refused(chain: Workload, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_workloads(operation: Operation, message: str) -> None:
-    tensors = (Datum((3,)), Datum((3,)), Datum((4,)), Datum((4,)))
+    tensors = (TensorSpec((3,)), TensorSpec((3,)), TensorSpec((4,)), TensorSpec((4,)))
     steps = (Operation("first", (0,), (1,), mix), operation)
     with pytest.raises(ProblemError, match=message):
         Workload("wrong", tensors, steps, {0: np.zeros(3)}, ())
@@ -470,7 +477,7 @@ def test_large_memory_begins_at_huge_pages() -> None:
 
 def test_what_is_timed_in_fast_is_of_one_block() -> None:
     work = workload_of("ppo_step")
-    values = in_fast(work)
+    values = fast_blocks(work)
     ends = [(x.ctypes.data, x.ctypes.data + x.nbytes) for x in values]
     places = {k: ends[k] for k, first in enumerate(work.storage) if k == first}
     assert all(ends[k] == places[first] for k, first in enumerate(work.storage))

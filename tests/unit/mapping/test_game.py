@@ -45,8 +45,8 @@ def test_every_finished_game_holds(random: Random) -> None:
 def test_preferences_are_followed(random: Random) -> None:
     problem = random_problem(random)
     game = Game(flat(problem))
-    wishes = [random.randrange(len(PREFERENCES)) for _ in problem.buffers]
-    assert game.play(wishes) == validate(problem, game.solution())
+    preferences = [random.randrange(len(PREFERENCES)) for _ in problem.buffers]
+    assert game.play(preferences) == validate(problem, game.solution())
 
 
 @settings(max_examples=100)

@@ -16,17 +16,16 @@ from hypothesis import strategies as st
 from jax import lax
 
 import recurra as rc
+from buffer_assignment import read_assignment
 from recurra.backends.jax.hlo import of_function
 from recurra.hlo.module import read_module
-from recurra.mapping.hlo.assignment import read_assignment
-from recurra.mapping.hlo.extract import extract
 from recurra.mapping.imports import from_jax, from_program
-from recurra.mapping.library import LIBRARY, instance
-from recurra.mapping.machine import TPU_V4I, Machine, machine_of
-from recurra.mapping.models.control import ppo_step
+from recurra.mapping.machine_model import TPU_V4I, Machine, machine_of
+from recurra.mapping.model_library import LIBRARY, instance
 from recurra.mapping.models.recurrent import gru, lstm, translation_training
+from recurra.mapping.models.reinforcement_learning import alphatensor, ppo_step
 from recurra.mapping.models.sequence import wavenet
-from recurra.mapping.models.tensors import alphatensor
+from recurra.mapping.problem_from_hlo import extract
 from recurra.storage.mapping_problem import ProblemError, Roofline
 
 F = jax.ShapeDtypeStruct

@@ -14,7 +14,7 @@ from random_mappings import random_problem
 from recurra.mapping.environment import MapGame
 from recurra.mapping.game import Action, Game
 from recurra.mapping.jax_game import GameArrays, Rules, reset, rules_of, solution, step
-from recurra.mapping.library import instance
+from recurra.mapping.model_library import instance
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Problem, ProblemError

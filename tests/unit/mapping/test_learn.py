@@ -19,15 +19,35 @@ from random_mappings import random_problem
 from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
-from recurra.mapping.learn.acting import Lanes, decided, reference, replay_segment, wishes_of
+from recurra.mapping.learn.acting import (
+    Lanes,
+    play_preferences,
+    preferences_of,
+    reference,
+    replay_segment,
+)
 from recurra.mapping.learn.actors import ActorPool, ActorRequest
 from recurra.mapping.learn.command import MapTrainCommand
 from recurra.mapping.learn.demonstrations import demonstrations
 from recurra.mapping.learn.learner import GameLearner
-from recurra.mapping.learn.network import convolved, initial, number, predict, represent, two_hot
-from recurra.mapping.learn.network_inputs import AHEAD, SAME, GameView, legal, surroundings, view
+from recurra.mapping.learn.network import (
+    convolved,
+    expected_value,
+    initial,
+    predict,
+    represent,
+    two_hot,
+)
+from recurra.mapping.learn.network_inputs import (
+    AHEAD,
+    SAME,
+    GameView,
+    legal,
+    program_features,
+    view_games,
+)
 from recurra.mapping.learn.planning import Forest, PlannedActions, mctx_module, planner
-from recurra.mapping.learn.replay import Replay, pieces_of, returns, rows_of
+from recurra.mapping.learn.replay import Replay, returns, rows_of, segments_of
 from recurra.mapping.learn.search_by_learning import play_and_learn
 from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.search import Search, solver
@@ -59,7 +79,7 @@ def test_numbers_become_distributions_and_back() -> None:
     found = two_hot(x, 41)
     assert np.allclose(found.sum(-1), 1)
     assert ((found > 0).sum(-1) <= 2).all()
-    again = number(jnp.log(found + 1e-30))
+    again = expected_value(jnp.log(found + 1e-30))
     assert np.allclose(again, jnp.clip(x, -1, 1), atol=1e-5)
     assert two_hot(jnp.array(0.25), 5).tolist() == [0, 0, 0, 1, 0]  # √0.25 = 0.5
 
@@ -94,7 +114,7 @@ def test_checkpoints_whose_moments_are_apart_are_refused(tmp_path: Path) -> None
 def test_buffers_in_view_are_those_that_come() -> None:
     for k in range(20):
         f = flat(random_problem(Random(k), 20))
-        n, near = len(f.size), surroundings(f)
+        n, near = len(f.size), program_features(f)
         for i in range(n):
             same = [j for j in range(i + 1, n) if f.tensor[j] == f.tensor[i]][:SAME]
             wanted = [*(j if j < n else n for j in range(i, i + 1 + AHEAD)), *same]
@@ -116,7 +136,7 @@ def test_lanes_play_whole_games() -> None:
         first = np.argmax(pieces.discount[0] == 0)  # the end of the first lane's first game
         assert pieces.discount[0, first] == 0
         told = float(pieces.reward[0, : first + 1].sum()) * problem.total
-        start = int(pieces.seen.index[0, 0])
+        start = int(pieces.views.index[0, 0])
         gained = told + float(expected[-1] - expected[start])
         game = Game(f)
         game.advance()
@@ -133,22 +153,24 @@ def test_demonstrations_are_cut_into_pieces() -> None:
         problem = playable(k)
         f = flat(problem)
         expected = reference(f, PYTHON)
-        wishes = np.random.default_rng(k).integers(0, 4, len(f.size))
-        played = decided(f, PYTHON, wishes)
+        preferences = np.random.default_rng(k).integers(0, 4, len(f.size))
+        played = play_preferences(f, PYTHON, preferences)
         game = Game(f)
-        assert game.play(wishes) == played.reward
+        assert game.play(preferences) == played.reward
         pieces = replay_segment(f, PYTHON, expected, [played], 3, 16)
         count = -(-played.moves // 3) * 3
         assert pieces.action.ravel().tolist() == np.resize(played.actions, count).tolist()
-        assert (pieces.seen.index[1:, 0] == pieces.seen.index[:-1, -1]).all()
+        assert (pieces.views.index[1:, 0] == pieces.views.index[:-1, -1]).all()
         worth = float(pieces.value[0, 0]) * problem.total
-        start = int(pieces.seen.index[0, 0])
+        start = int(pieces.views.index[0, 0])
         game.rewind(0)
         game.advance()
         to_come = played.reward - game.reward - int(expected[-1] - expected[start])
         assert worth == pytest.approx(to_come, abs=1e-4 * problem.total)
-        assert np.allclose(returns(pieces, 1.0), pieces.value, atol=1e-4)
-        assert decided(f, PYTHON, wishes_of(played.solution)).reward >= 0
+        assert np.allclose(
+            returns(pieces.reward, pieces.discount, pieces.value[:, -1]), pieces.value, atol=1e-4
+        )
+        assert play_preferences(f, PYTHON, preferences_of(played.solution)).reward >= 0
 
 
 def test_what_is_drawn_is_what_was_played() -> None:
@@ -165,7 +187,7 @@ def test_what_is_drawn_is_what_was_played() -> None:
             (lane, k)
             for lane in range(5)
             for k in range(7)
-            if np.array_equal(pieces.seen.numbers[lane, k], batch.seen.numbers[b])
+            if np.array_equal(pieces.views.numbers[lane, k], batch.views.numbers[b])
             and pieces.action[lane, k] == batch.action[b, 0]
         ]
         lane, k = rows[0]
@@ -197,17 +219,17 @@ def test_old_pieces_go() -> None:
         last, _ = lanes.play(at_random(np.random.default_rng(k)), 4)
         every.append(last)
         most = 3 if k < 20 else 8
-        replay.show(last, most)
+        replay.add_demonstrations(last, most)
         if k == 25:
             again = Replay(8, 4)
             again.restore(replay.state())
             replay = again
-        buffer = replay.shown
+        buffer = replay.demonstrations
         assert len(buffer) == min(2 * k + 2, 3 + 2 * max(0, k - 19), most)
         order = (buffer.next - len(buffer) + np.arange(len(buffer))) % buffer.size
-        found = pieces_of({name: x[order] for name, x in buffer.rows.items()})
-        kept = [x for pieces in every for x in pieces.seen.numbers][-len(buffer) :]
-        assert np.array_equal(found.seen.numbers, np.stack(kept))
+        found = segments_of({name: x[order] for name, x in buffer.rows.items()})
+        kept = [x for pieces in every for x in pieces.views.numbers][-len(buffer) :]
+        assert np.array_equal(found.views.numbers, np.stack(kept))
         assert np.array_equal(found.action[-2:], last.action)
     assert rows_of(found).keys() == buffer.rows.keys()
 
@@ -235,10 +257,10 @@ def test_games_begin_somewhere_in_the_best_one() -> None:
 
 def test_long_games_are_played_by_fewer_at_once() -> None:
     s = AgentSettings(buffers=100, lanes=16, updates=8)
-    assert s.fitted(100) == s
-    assert (s.fitted(400).lanes, s.fitted(400).updates) == (4, 2)
-    assert (s.fitted(9000).lanes, s.fitted(9000).updates) == (2, 1)
-    assert s.fitted(400).fitted(400) == s.fitted(400)
+    assert s.scaled_to(100) == s
+    assert (s.scaled_to(400).lanes, s.scaled_to(400).updates) == (4, 2)
+    assert (s.scaled_to(9000).lanes, s.scaled_to(9000).updates) == (2, 1)
+    assert s.scaled_to(400).scaled_to(400) == s.scaled_to(400)
 
 
 @pytest.mark.slow
@@ -266,13 +288,13 @@ def test_planning_with_the_game_finds_what_is_best(search: Any) -> None:
         game.advance()
     most = best_from(games[0], problem)
     forest = Forest(f, s.cells, np.zeros(len(f.size) + 1, np.int64), games)
-    near = surroundings(f)
+    near = program_features(f)
     weights = initial(s, near, 0)
     plan = planner(s)
     moves = 0
     while not games[0].done:
         before = [(g.index, g.reward) for g in games]
-        seen = view(games, [moves] * 3, s.cells)
+        seen = view_games(games, [moves] * 3, s.cells)
         found = plan(weights, near, seen, jax.random.key(moves), 1e-3, forest.number)
         assert [(g.index, g.reward) for g in games] == before
         assert legal(seen)[np.arange(3), np.asarray(found.action)].all()
@@ -301,14 +323,14 @@ def best_from(game: Game, problem: Problem, budget: int = 3000) -> int:
 def test_planners_keep_to_the_rules(planning: Any) -> None:
     s = replace(TINY, planning=planning)
     f = flat(playable(4))
-    lanes, near = Lanes(f, PYTHON, reference(f, PYTHON), s.lanes, s.cells), surroundings(f)
+    lanes, near = Lanes(f, PYTHON, reference(f, PYTHON), s.lanes, s.cells), program_features(f)
     weights, plan = initial(s, near, 0), planner(s)
     for k in range(12):
         heat = np.linspace(0, 1, s.lanes, dtype=np.float32)[:, None]
-        found = plan(weights, near, lanes.seen, jax.random.key(k), heat)
+        found = plan(weights, near, lanes.views, jax.random.key(k), heat)
         rows = np.arange(s.lanes)
-        assert legal(lanes.seen)[rows, np.asarray(found.action)].all()
-        assert not np.asarray(found.policy)[~legal(lanes.seen)].any()
+        assert legal(lanes.views)[rows, np.asarray(found.action)].all()
+        assert not np.asarray(found.policy)[~legal(lanes.views)].any()
         lanes.play(lambda _, found=found: found, 1)
 
 
@@ -320,7 +342,7 @@ def test_learning_goes_on_from_a_checkpoint_to_the_last_bit(tmp_path: Path) -> N
         s = replace(TINY, planning=planning)
         path = tmp_path / f"{planning}.npz"
         ours = GameLearner(f, PYTHON, s, 7)
-        ours.show([decided(f, PYTHON, np.ones(len(f.size), int))])
+        ours.add_demonstrations([play_preferences(f, PYTHON, np.ones(len(f.size), int))])
         told = [ours.round()]
         ours.save(path)
         theirs = GameLearner(f, PYTHON, s, 7)
@@ -359,14 +381,14 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_is_shown_is_learned() -> None:
     f = flat(playable(4))
-    played = decided(f, PYTHON, np.random.default_rng(1).integers(0, 3, len(f.size)))
+    played = play_preferences(f, PYTHON, np.random.default_rng(1).integers(0, 3, len(f.size)))
     learner = GameLearner(f, PYTHON, TINY, 0)
-    learner.show([played])
-    piece = pieces_of(learner.replay.shown.rows)
-    states = GameView(*(x[:, :-1].reshape(-1, *x.shape[2:]) for x in piece.seen))
+    learner.add_demonstrations([played])
+    piece = segments_of(learner.replay.demonstrations.rows)
+    states = GameView(*(x[:, :-1].reshape(-1, *x.shape[2:]) for x in piece.views))
 
     def right() -> float:
-        h = represent(TINY, learner.weights, learner.near, states)
+        h = represent(TINY, learner.weights, learner.program, states)
         logits = np.where(legal(states), predict(learner.weights, h).policy, -1e9)
         return float((logits.argmax(-1) == piece.action.ravel()).mean())
 
@@ -379,8 +401,8 @@ def test_what_is_shown_is_learned() -> None:
 def test_fresh_targets_leave_demonstrations_as_they_were() -> None:
     f = flat(playable(4))
     learner = GameLearner(f, PYTHON, TINY, 0)
-    learner.show([decided(f, PYTHON, np.ones(len(f.size), int))])
-    rows = learner.replay.shown.rows
+    learner.add_demonstrations([play_preferences(f, PYTHON, np.ones(len(f.size), int))])
+    rows = learner.replay.demonstrations.rows
     value, action = rows["value"].copy(), rows["action"]
     for _ in range(40):
         learner.reanalyse()
@@ -397,13 +419,13 @@ def test_an_actor_that_dies_is_replaced_and_the_best_is_kept() -> None:
     s = replace(TINY, pool="processes", actors=1, planning="none")
     said: list[str] = []
     pool = ActorPool(problem, None, s, 0, said.append)
-    weights = initial(s, surroundings(flat(problem)), 0)
+    weights = initial(s, program_features(flat(problem)), 0)
     try:
         first = pool.answer(ActorRequest(weights, 1.0))
-        assert first.pieces.action.shape == (s.lanes, s.segment)
+        assert first.segments.action.shape == (s.lanes, s.segment)
         assert first.seconds > 0
-        os.kill(pool.crew.watched[0].worker.process.pid, signal.SIGKILL)
-        pool.crew.watched[0].worker.process.wait()
+        os.kill(pool.crew.workers[0].worker.process.pid, signal.SIGKILL)
+        pool.crew.workers[0].worker.process.wait()
         while not said:
             pool.answer(ActorRequest(weights, 1.0))
         assert said == ["actor 0 has died (signal 9): another process takes its place"]
@@ -456,7 +478,7 @@ def test_what_a_short_run_learned_is_kept(rounds: int, tmp_path: Path) -> None:
         play_and_learn(search, s, path)
 
     solve(problem, 60.0, 0, None, PYTHON)
-    learner = GameLearner(flat(problem), PYTHON, s.fitted(len(problem.buffers)), 5)
+    learner = GameLearner(flat(problem), PYTHON, s.scaled_to(len(problem.buffers)), 5)
     learner.load(path)
     assert learner.rounds == rounds
 

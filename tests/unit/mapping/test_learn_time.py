@@ -15,12 +15,12 @@ import pytest
 
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Game
-from recurra.mapping.learn.acting import decided
-from recurra.mapping.learn.actors import ActorRequest, Here
+from recurra.mapping.learn.acting import play_preferences
+from recurra.mapping.learn.actors import ActorRequest, LocalActor
 from recurra.mapping.learn.learner import GameLearner
 from recurra.mapping.learn.network import initial
-from recurra.mapping.learn.network_inputs import surroundings
-from recurra.mapping.library import instance
+from recurra.mapping.learn.network_inputs import program_features
+from recurra.mapping.model_library import instance
 from recurra.mapping.solvers import LEARNERS, solver_of
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
@@ -47,14 +47,14 @@ def test_agents_that_have_no_time_to_learn_say_so(name: str, capsys: Any) -> Non
 def test_a_round_ends_with_its_time_and_goes_on_to_the_last_bit(tmp_path: Path) -> None:
     f, path = flat(playable(4)), tmp_path / "checkpoint.npz"
     s = replace(TINY, warmup=3, updates=4)
-    shown = [decided(f, PYTHON, np.ones(len(f.size), int))]
+    shown = [play_preferences(f, PYTHON, np.ones(len(f.size), int))]
     done, part = 0, GameLearner(f, PYTHON, s, 7)
     for calls in count(1):  # every check of the time is once the last one
         checks = iter(range(calls % 9))
         part = GameLearner(
             f, PYTHON, s, 7, lambda checks=checks: 0.0 if next(checks, None) is None else 1e9
         )
-        part.show(shown)
+        part.add_demonstrations(shown)
         if path.exists():
             part.load(path)
         before = part.rounds
@@ -62,11 +62,11 @@ def test_a_round_ends_with_its_time_and_goes_on_to_the_last_bit(tmp_path: Path) 
         assert part.rounds <= before + 1
         part.save(path)
         done = calls
-        if part.rounds >= 3 and not part.owed:
+        if part.rounds >= 3 and not part.pending_updates:
             break
     assert done > part.rounds
     whole = GameLearner(f, PYTHON, s, 7)
-    whole.show(shown)
+    whole.add_demonstrations(shown)
     for _ in range(part.rounds):
         whole.round()
     for a, b in zip(jax.tree.leaves(whole.state()), jax.tree.leaves(part.state()), strict=True):
@@ -77,13 +77,13 @@ def test_a_round_ends_with_its_time_and_goes_on_to_the_last_bit(tmp_path: Path) 
 
 def test_what_is_played_in_part_is_not_kept() -> None:
     f = flat(playable(4))
-    actor = Here(f, PYTHON, replace(TINY, planning="none"), 0)
-    weights = initial(TINY, surroundings(f), 0)
+    actor = LocalActor(f, PYTHON, replace(TINY, planning="none"), 0)
+    weights = initial(TINY, program_features(f), 0)
     before = copy.deepcopy(actor.state())
     actor.answer(ActorRequest(weights, 1.0))
     assert str(actor.state()) != str(before)
     before = copy.deepcopy(actor.state())
-    assert actor.answer(ActorRequest(weights, 1.0, 0.0)).pieces is None
+    assert actor.answer(ActorRequest(weights, 1.0, 0.0)).segments is None
     assert jax.tree.all(
         jax.tree.map(lambda a, b: np.array_equal(a, b), *map(lanes_of, (before, actor.state())))
     )

@@ -10,18 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from recurra.mapping.library import LIBRARY
-from recurra.mapping.models import control, mobile, recurrent, sequence, tensors, vision
+from recurra.mapping.model_library import LIBRARY
+from recurra.mapping.models import recurrent, reinforcement_learning, sequence, vision
 from recurra.mapping.models.vision import convolved
 
 Made = tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]
 SMALL: dict[str, Callable[[], Made]] = {
-    "ppo_step": lambda: control.ppo_step(16, 8, 16, 4),
+    "ppo_step": lambda: reinforcement_learning.ppo_step(16, 8, 16, 4),
     "alexnet_train": lambda: vision.alexnet(2),
     "resnet50_infer": lambda: vision.resnet_inference(1),
     "resnet50_train": lambda: vision.resnet_training(1),
-    "mnasnet_infer": lambda: mobile.mnasnet_inference(1),
-    "mnasnet_train": lambda: mobile.mnasnet_training(1),
+    "mnasnet_infer": lambda: vision.mnasnet_inference(1),
+    "mnasnet_train": lambda: vision.mnasnet_training(1),
     "wavenet": lambda: sequence.wavenet(2, 16, 8, 3),
     "transformer_infer": lambda: sequence.transformer_inference(2, 8, 64, 2, 32),
     "transformer_train": lambda: sequence.transformer_training(2, 8, 64, 2, 32),
@@ -32,7 +32,7 @@ SMALL: dict[str, Callable[[], Made]] = {
     "bilstm_infer": lambda: recurrent.bidirectional(2, 3, 8),
     "lstm_lm_train": lambda: recurrent.language_model_training(2, 3, 8, 2, 32),
     "nmt_train": lambda: recurrent.translation_training(2, 3, 8, 2, 32),
-    "alphatensor": lambda: tensors.alphatensor(2, 3, 2, 16, 2),
+    "alphatensor": lambda: reinforcement_learning.alphatensor(2, 3, 2, 16, 2),
 }
 
 
@@ -94,4 +94,4 @@ def test_a_gru_by_hand() -> None:
 def test_depthwise_is_channel_by_channel() -> None:
     x, kernel = filled([jax.ShapeDtypeStruct(s, jnp.float32) for s in ((2, 6, 6, 3), (3, 3, 1, 3))])
     one = [convolved(x[..., c : c + 1], kernel[..., c : c + 1], 2) for c in range(3)]
-    assert np.allclose(mobile.depthwise(x, kernel, 2), jnp.concatenate(one, -1), atol=1e-5)
+    assert np.allclose(vision.depthwise(x, kernel, 2), jnp.concatenate(one, -1), atol=1e-5)

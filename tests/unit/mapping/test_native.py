@@ -17,7 +17,7 @@ from mapping.test_game import random_rounds
 from random_mappings import random_problem
 from recurra.mapping import engine_choice, native
 from recurra.mapping.game import Action, Game
-from recurra.mapping.library import instance
+from recurra.mapping.model_library import instance
 from recurra.mapping.order_free_placer import Arranger
 from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import Problem
@@ -75,15 +75,15 @@ def test_games_are_equal_for_a_million_steps(native_engine: engine_choice.Engine
 def test_whole_games_are_equal(native_engine: engine_choice.Engine, random: Random) -> None:
     problem = random_problem(random, 20)
     ours, theirs = Game(flat(problem)), native_engine.game(flat(problem))
-    wishes = [random.randrange(4) for _ in problem.buffers]
-    assert ours.play(wishes) == theirs.play(wishes)
+    preferences = [random.randrange(4) for _ in problem.buffers]
+    assert ours.play(preferences) == theirs.play(preferences)
     assert ours.solution() == theirs.solution()
     ours.rewind(3)
     theirs.rewind(3)
     assert (ours.index, ours.reward) == (theirs.index, theirs.reward)
     ours.reset()
     theirs.reset()
-    assert ours.play_on(wishes) == theirs.play_on(wishes)
+    assert ours.play_on(preferences) == theirs.play_on(preferences)
     assert ours.index == theirs.index
     ours.reset()
     theirs.reset()
@@ -99,20 +99,20 @@ def test_wishes_of_large_programs_are_there_while_they_are_played(
     native_engine: engine_choice.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     f = flat(instance("transformer_infer"))
-    game, wishes = native_engine.game(f), [k % 4 for k in range(len(f.size))]
+    game, preferences = native_engine.game(f), [k % 4 for k in range(len(f.size))]
     assert isinstance(game, native.NativeGame)
     read: list[list[int]] = []
 
     def reading(_: object, at: int) -> int:
-        read.append(list(ctypes.string_at(at, len(wishes))))
+        read.append(list(ctypes.string_at(at, len(preferences))))
         return 1
 
     with monkeypatch.context() as patch:
         patch.setattr(game, "_library", SimpleNamespace(game_play=reading, game_play_on=reading))
-        game.play(wishes)
-        game.play_on(wishes)
-    assert read == [wishes, wishes]
-    assert game.play(wishes) == Game(f).play(wishes)
+        game.play(preferences)
+        game.play_on(preferences)
+    assert read == [preferences, preferences]
+    assert game.play(preferences) == Game(f).play(preferences)
 
 
 @needs_compiler
@@ -158,10 +158,10 @@ def test_without_a_compiler(
     for ask in (lambda: native.build(tmp_path), lambda: engine_choice.engine("native")):
         with pytest.raises(native.BuildError, match="there is no no-such-compiler on the path"):
             ask()
-    assert engine_choice.engine("python").told == "engine: Python, as asked"
+    assert engine_choice.engine("python").description == "engine: Python, as asked"
     assert capsys.readouterr().err == ""
     for _ in range(2):
-        assert engine_choice.engine().told == "engine: Python"
+        assert engine_choice.engine().description == "engine: Python"
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
         "recurra: the engine is Python; the native one, far faster, cannot be built: "
@@ -180,7 +180,7 @@ def test_it_is_built_at_its_first_use(
     engine = engine_choice.engine()
     assert engine.library is not None
     assert engine.library.is_relative_to(tmp_path / "recurra" / "native")
-    assert engine.told == f"engine: native, {engine.library}"
+    assert engine.description == f"engine: native, {engine.library}"
     assert capsys.readouterr().err == "recurra: building the engine of memory mapping, once\n"
     assert engine_choice.engine("native").library == engine.library
     engine.library.chmod(0o720)

@@ -10,7 +10,7 @@ from mapping.test_native import needs_compiler
 from random_mappings import random_problem
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
-from recurra.mapping.learn.network_inputs import sight
+from recurra.mapping.learn.network_inputs import observe_game
 from recurra.mapping.observation import GRID, observe
 from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import Problem, Solution
@@ -35,20 +35,20 @@ def test_a_sight_is_what_is_placed() -> None:
         problem = random_problem(random, 30, random.randint(1, 16))
         game, size = Game(flat(problem)), max(1, problem.fast_size)
         game.play_random([random.randint(0, 5) for _ in range(97)], random.randint(1, 40))
-        sight, answer = observe(game, CELLS), game.solution()
+        observe_game, answer = observe(game, CELLS), game.solution()
         t = int(game.flat.at[min(game.index, len(game.flat.at) - 1)])
         for cell in range(CELLS):
             low, high = cell * size / CELLS, (cell + 1) * size / CELLS
-            assert sight.profile[cell] == occupied(problem, answer, t, low, high)
+            assert observe_game.profile[cell] == occupied(problem, answer, t, low, high)
         for row, column in ((random.randrange(GRID), random.randrange(GRID)) for _ in range(200)):
             low, high = row * size / GRID, (row + 1) * size / GRID
             step = t - GRID // 2 + column
-            assert sight.grid[row, column] == occupied(problem, answer, step, low, high)
+            assert observe_game.grid[row, column] == occupied(problem, answer, step, low, high)
         legal = {} if game.done else game.legal()
         for a in Action:
             move = legal.get(a)
             shown = (0, 0, 0, 0) if move is None else (1, move.start, move.end, move.offset)
-            assert tuple(sight.moves[a].tolist()) == shown
+            assert tuple(observe_game.moves[a].tolist()) == shown
 
 
 @needs_compiler
@@ -62,7 +62,7 @@ def test_the_engines_see_and_advance_alike(native_engine: engine_choice.Engine) 
             choices = ours.advance(backed)
             assert choices == theirs.advance(backed)
             assert (ours.index, ours.reward) == (theirs.index, theirs.reward)
-            for a, b in zip(observe(ours, CELLS), sight(theirs, CELLS), strict=True):
+            for a, b in zip(observe(ours, CELLS), observe_game(theirs, CELLS), strict=True):
                 assert np.array_equal(a, b)
             assert ours.price() == theirs.price()
             if ours.done:

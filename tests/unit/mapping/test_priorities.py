@@ -13,16 +13,16 @@ import pytest
 from random_mappings import random_problem
 from recurra import cli
 from recurra.mapping import engine_choice, priorities
-from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.model_library import LIBRARY, instance
 from recurra.mapping.priorities import Evolved, Priorities, choose_priorities
 from recurra.mapping.priority_keys import (
     FEATURES,
     UNITS,
     Summary,
     features,
+    most_valuable,
     shared_features,
     shared_weights,
-    weighty,
 )
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
@@ -109,7 +109,7 @@ def test_known_weights_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_happened_before_is_not_counted() -> None:
     search = Search(instance("ppo_step"), 60.0, 0, None, PYTHON)
-    search.elsewhere += 1.0
+    search.worker_seconds += 1.0
     assert place_by_weights(search, shipped()[:5]) > 0
 
 
@@ -118,15 +118,15 @@ def test_what_matters_is_the_fewest_tensors_that_gain_enough() -> None:
         f = flat(instance(name))
         summary = Summary(f)
         gained = summary.benefit + summary.gain
-        some = weighty(f, 0.9)
+        some = most_valuable(f, 0.9)
         assert list(some) == sorted(set(some.tolist()))
         assert gained[some].sum() >= 0.9 * gained.sum()
         most = np.sort(gained)[::-1]
         assert most[: len(some) - 1].sum() < 0.9 * gained.sum()
         assert gained[some].sum() == most[: len(some)].sum()
-        assert len(weighty(f, 1.0)) >= np.count_nonzero(gained)
+        assert len(most_valuable(f, 1.0)) >= np.count_nonzero(gained)
     idle = flat(random_problem(Random(0), 20))
-    assert 0 < len(weighty(idle, 0.5)) <= len(idle.grouped)
+    assert 0 < len(most_valuable(idle, 0.5)) <= len(idle.grouped)
 
 
 def test_tensors_that_do_not_matter_are_placed_in_the_end() -> None:
@@ -134,7 +134,7 @@ def test_tensors_that_do_not_matter_are_placed_in_the_end() -> None:
     search = Search(problem, 60.0, 0, None, PYTHON)
     place_by_weights(search, known)
     f = search.flat
-    some = set(weighty(f, MATTERS).tolist())
+    some = set(most_valuable(f, MATTERS).tolist())
     placed = {int(f.storage[i]) for i, p in enumerate(search.solution.placements) if p is not None}
     assert placed - some
     assert len(some) < len(f.grouped)

@@ -14,10 +14,10 @@ from mapping.test_native import needs_compiler
 from mapping.test_pack import tight
 from random_mappings import random_problem
 from recurra.mapping import engine_choice
-from recurra.mapping.library import instance
+from recurra.mapping.model_library import instance
 from recurra.mapping.native import NativeArranger
 from recurra.mapping.order_free_placer import Arranger
-from recurra.mapping.solvers import solver_of, xla_like
+from recurra.mapping.solvers import one_pass, solver_of
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Buffer, Placement, Problem, Solution, packing
@@ -162,7 +162,7 @@ def test_repacking_loses_nothing(random: Random) -> None:
     order = random.sample(range(len(problem.storages)), len(problem.storages))
     assert arranger.arrange_repacking(order, 5) == validate(problem, arranger.current())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(xla_like, "REPACKS", 0)
+        patch.setattr(one_pass, "REPACKS", 0)
         without = solver_of("xla-like")(problem, 1, 0, None, PYTHON).reward(problem)
     answer = solver_of("xla-like")(problem, 1, 0, None, PYTHON)
     assert validate(problem, answer) >= without
@@ -172,7 +172,7 @@ def test_repacking_loses_nothing(random: Random) -> None:
 def test_programs_gain(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = instance(name)
     reward = solver_of("xla-like")(problem, 1, 0, None, PYTHON).reward(problem)
-    monkeypatch.setattr(xla_like, "REPACKS", 0)
+    monkeypatch.setattr(one_pass, "REPACKS", 0)
     assert reward > solver_of("xla-like")(problem, 1, 0, None, PYTHON).reward(problem)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from random_mappings import random_problem
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Game
-from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.model_library import LIBRARY, instance
 from recurra.mapping.simulate import correlation, fastest, simulate, speedup
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.struct_of_arrays import flat

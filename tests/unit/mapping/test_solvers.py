@@ -18,7 +18,7 @@ from random_mappings import random_problem
 from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.bounds import bound
-from recurra.mapping.library import instance
+from recurra.mapping.model_library import instance
 from recurra.mapping.priority_keys import FEATURES, Floats, features, keys
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers import LEARNERS, SOLVERS, default, lns, solver_of
@@ -147,7 +147,7 @@ def test_small_programs_are_climbed_again(monkeypatch: pytest.MonkeyPatch) -> No
 
     def climbed(search: Search, _: Floats, __: Floats, until: float) -> None:
         found.append((search.spent, until * search.seconds))
-        search.elsewhere += until * search.seconds - search.spent
+        search.worker_seconds += until * search.seconds - search.spent
 
     monkeypatch.setattr(default, "evolve", evolved)
     monkeypatch.setattr(default, "ruin_and_recreate", climbed)
@@ -176,10 +176,10 @@ def test_of_answers_that_gain_alike_the_fastest_is_given(monkeypatch: pytest.Mon
     asked: list[list[Solution]] = []
 
     def climbed(search: Search, *_: object) -> None:
-        search.elsewhere += 2.0
+        search.worker_seconds += 2.0
         if x := next(found, None):
             search.offer(x[0], lambda: x[1])
-            search.tie(x[0], lambda: x[1])
+            search.offer_tie(x[0], lambda: x[1])
 
     def fastest(_: Problem, some: Iterable[Solution]) -> Solution:
         asked.append(list(some))

@@ -17,17 +17,30 @@ import pytest
 from mapping.test_execute import N, files_end_at, mix, random_answer, random_workload, same
 from recurra import cli
 from recurra.errors import RecurraError
-from recurra.mapping.execute import chance, costs, run, step, subsets
-from recurra.mapping.execute.chance import middles, more_than_chance
+from recurra.mapping.execute import (
+    cost_measurement,
+    noise_shrinkage,
+    prepared_workload,
+    table_measurement,
+    workload_step,
+)
 from recurra.mapping.execute.compare import compare
-from recurra.mapping.execute.costs import Gauge
-from recurra.mapping.execute.layout import problem_of, uses
+from recurra.mapping.execute.cost_measurement import Gauge
+from recurra.mapping.execute.latency_tables import Subsets, Tables
 from recurra.mapping.execute.memories import Bytes, SlowMemory
+from recurra.mapping.execute.noise_shrinkage import shrink_by_noise, shrunk_medians
+from recurra.mapping.execute.prepared_workload import execute
 from recurra.mapping.execute.ram import Ram
-from recurra.mapping.execute.run import execute
-from recurra.mapping.execute.subsets import RUNS, measure_tables
-from recurra.mapping.execute.tables import Subsets, Tables
-from recurra.mapping.execute.workload import Array, Compute, Datum, Operation, Workload, unmapped
+from recurra.mapping.execute.table_measurement import RUNS, measure_tables
+from recurra.mapping.execute.workload import (
+    Array,
+    Compute,
+    Operation,
+    TensorSpec,
+    Workload,
+    unmapped,
+)
+from recurra.mapping.execute.workload_problem import problem_of, uses
 from recurra.mapping.simulate import simulate
 from recurra.mapping.solvers import solver_of
 from recurra.storage.mapping_problem import Latency, Placement, Problem, Roofline, Solution, nothing
@@ -75,7 +88,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     monkeypatch.setattr(SlowMemory, "read", reading)
     monkeypatch.setattr(SlowMemory, "write", writing)
-    for module in (costs, run, step, subsets):
+    for module in (cost_measurement, prepared_workload, workload_step, table_measurement):
         monkeypatch.setattr(module, "perf_counter", found)
     return found
 
@@ -107,14 +120,14 @@ def every(count: int) -> list[tuple[bool, ...]]:
 
 def three(clock: Clock) -> Workload:
     """Of two and three buffers, and of one that is too small for anything to be decided."""
-    shape = (Datum((N,)),)
+    shape = (TensorSpec((N,)),)
     steps = (
         Operation("two", (0,), (3,), clock.computing(16)),
         Operation("three", (3, 0), (4,), clock.computing(32)),
         Operation("twice", (4, 4), (5,), clock.computing(4)),
     )
     first = {0: np.arange(N, dtype=np.float32), 1: np.ones(3, np.float32), 2: np.ones(3)}
-    tensors = (*shape, Datum((3,)), Datum((3,), np.float64), *shape * 2, Datum((7,)))
+    tensors = (*shape, TensorSpec((3,)), TensorSpec((3,), np.float64), *shape * 2, TensorSpec((7,)))
     return Workload("three", tensors, steps, first, (4, 5))
 
 
@@ -147,7 +160,7 @@ def test_tables_are_what_the_clock_says(clock: Clock, tmp_path: Path) -> None:
 
 def test_the_largest_eight_vary(clock: Clock, tmp_path: Path) -> None:
     sizes = [3 * N, N, 5 * N, 4 * N, 2 * N, 9 * N, 7 * N, 6 * N, 8 * N, N]
-    tensors = tuple(Datum((n,)) for n in (*sizes, 10 * N))
+    tensors = tuple(TensorSpec((n,)) for n in (*sizes, 10 * N))
     first = {k: np.full(n, k, np.float32) for k, n in enumerate(sizes)}
     one = Operation("one", tuple(first), (10,), clock.computing(64))
     work = Workload("many", tensors, (one,), first, (10,))
@@ -173,7 +186,7 @@ def test_or_what_has_more_has_no_table(clock: Clock, tmp_path: Path) -> None:
         Operation("nine", tuple(range(8)), (9,), clock.computing(64)),
         Operation("eight", tuple(range(7)), (10,), clock.computing(8)),
     )
-    work = Workload("wide", (Datum((N,)),) * 11, steps, first, (9, 10))
+    work = Workload("wide", (TensorSpec((N,)),) * 11, steps, first, (9, 10))
     with Gauge(work, Ram(tmp_path)) as gauge:
         tables = measure_tables(gauge, 1, wide="sums")
         problem = problem_of(work, 1 << 20, gauge.measured(), tables)
@@ -187,14 +200,14 @@ def test_or_what_has_more_has_no_table(clock: Clock, tmp_path: Path) -> None:
 
 
 def in_place(clock: Clock) -> Workload:
-    """Datum 3 is written over 0, 4 over 3; 2 is read, too."""
-    same_size = Datum((N,))
+    """TensorSpec 3 is written over 0, 4 over 3; 2 is read, too."""
+    same_size = TensorSpec((N,))
     steps = (
         Operation("over", (0, 2), (3,), clock.computing(16), ((0, 3),)),
         Operation("again", (3,), (4,), clock.computing(8), ((3, 4),)),
     )
     first = {0: np.ones(N, np.float32), 2: np.arange(N, dtype=np.float32)}
-    return Workload("in place", (same_size, Datum((1,)), *[same_size] * 3), steps, first, (4,))
+    return Workload("in place", (same_size, TensorSpec((1,)), *[same_size] * 3), steps, first, (4,))
 
 
 def test_what_shares_a_place_is_in_fast_memory_together(clock: Clock, tmp_path: Path) -> None:
@@ -236,14 +249,14 @@ def test_instructions_compute_on_true_values(seed: int, tmp_path: Path) -> None:
     )
     work = Workload(
         "checked",
-        (*plain.tensors, *[Datum((2 * N,))] * 4),
+        (*plain.tensors, *[TensorSpec((2 * N,))] * 4),
         tuple(map(checked, (*plain.operations, wide, *rest))),
-        plain.given,
+        plain.inputs,
         (pairs[-1][1],),
     )
     right = unmapped(work)
     with pytest.MonkeyPatch.context() as patch, Gauge(work, Ram(tmp_path)) as gauge:
-        patch.setattr(subsets, "RUNS", 2)  # of more subsets than that, several in one run
+        patch.setattr(table_measurement, "RUNS", 2)  # of more subsets than that, several in one run
         tables = measure_tables(gauge, 2)
         problem = problem_of(work, 4 << 18, gauge.measured(), tables)
     assert work.shared
@@ -312,7 +325,7 @@ def test_tables_are_scaled_as_prices_are(clock: Clock, tmp_path: Path) -> None:
     np.testing.assert_allclose(x.measured, x.simulated, rtol=1e-9)
     before = simulate(done.problem, x.answer).latency / 1e9
     moved = sum(map(moving, (1, 1, 2, 1, 1))) * TICK * 1e3
-    assert x.middle[0] == pytest.approx(3 * before - moved, rel=1e-9)
+    assert x.medians[0] == pytest.approx(3 * before - moved, rel=1e-9)
 
 
 def test_a_machine_whose_disk_takes_no_time(clock: Clock, tmp_path: Path) -> None:
@@ -351,7 +364,7 @@ def test_runs_that_disagree_count_by_their_medians(clock: Clock, tmp_path: Path)
         calls += 1
         clock.ticks += 1000 if calls % 16 == 0 else 10
 
-    tensors = (Datum((3,)), Datum((N,)), Datum((3,)))
+    tensors = (TensorSpec((3,)), TensorSpec((N,)), TensorSpec((3,)))
     last = Operation("last", (1,), (2,), clock.computing(6))
     steps, first = (Operation("odd", (), (0,), odd), last), {1: np.zeros(N, np.float32)}
     work = Workload("odd", tensors, steps, first, (0, 2))
@@ -368,13 +381,13 @@ def test_what_is_chance_does_not_count() -> None:
     expected = np.array([10.0, 7.0, 8.0, 5.0])
     slower = np.array([3.0, 1.0, 1.0, -1.0])  # a sum, of square 12
     for noise, some, rest in ((1.0, 0.75, 0.75), (2.0, 0.5, 0.5), (3.5, 0.125, 0.125)):
-        found = more_than_chance(expected + slower + LEFT, expected, noise)
+        found = shrink_by_noise(expected + slower + LEFT, expected, noise)
         np.testing.assert_allclose(found, expected + some * slower + rest * LEFT)
-    np.testing.assert_allclose(more_than_chance(expected + LEFT, expected, 9.0), expected)
-    np.testing.assert_allclose(more_than_chance(slower, expected, 0.0), slower)
-    found = more_than_chance(expected + 2 * slower + LEFT, expected, 4.0)  # squares 48 and 4
+    np.testing.assert_allclose(shrink_by_noise(expected + LEFT, expected, 9.0), expected)
+    np.testing.assert_allclose(shrink_by_noise(slower, expected, 0.0), slower)
+    found = shrink_by_noise(expected + 2 * slower + LEFT, expected, 4.0)  # squares 48 and 4
     np.testing.assert_allclose(found, expected + 0.75 * 2 * slower)
-    assert min(more_than_chance(LEFT, 0.5 * LEFT, 0.1)) == 0
+    assert min(shrink_by_noise(LEFT, 0.5 * LEFT, 0.1)) == 0
 
 
 def test_errors_come_from_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,13 +395,15 @@ def test_errors_come_from_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     around = np.sqrt(6 / np.pi) * np.array([1.0, 0.0, -1.0])  # the median's error: 1
     medians = 10 + 3 * LEFT  # of squares 400 and 36
     samples = [np.stack([[x] * 3, x + around], axis=1) for x in medians]
-    found = middles(samples, expected)
+    found = shrunk_medians(samples, expected)
     np.testing.assert_allclose(found[:, 0], medians)
     np.testing.assert_allclose(found[:, 1], 10 * (1 - 3 / 400) + 3 * LEFT * (1 - 1 / 36))
-    np.testing.assert_allclose(middles([x[1:2] for x in samples], expected)[:, 1], medians)
-    monkeypatch.setattr(chance, "MEDIAN", 0.0)
+    np.testing.assert_allclose(shrunk_medians([x[1:2] for x in samples], expected)[:, 1], medians)
+    monkeypatch.setattr(noise_shrinkage, "MEDIAN", 0.0)
     odd = np.array([[1.0, 2.0], [1.5, 3.0], [100.0, 1.0]])
-    np.testing.assert_allclose(middles([odd, odd + 1], expected[:2]), [[1.5, 2.0], [2.5, 3.0]])
+    np.testing.assert_allclose(
+        shrunk_medians([odd, odd + 1], expected[:2]), [[1.5, 2.0], [2.5, 3.0]]
+    )
 
 
 def test_what_is_expected_are_sums(
@@ -399,7 +414,7 @@ def test_what_is_expected_are_sums(
     def hopeless(samples: Sequence[Any], summed: Any) -> Any:
         return summed
 
-    monkeypatch.setattr(subsets, "middles", hopeless)
+    monkeypatch.setattr(table_measurement, "shrunk_medians", hopeless)
     work = three(clock)
     with Gauge(work, Ram(tmp_path)) as gauge:
         tables = measure_tables(gauge, 1)
@@ -472,7 +487,7 @@ def test_an_instruction_that_fails_is_named(clock: Clock, tmp_path: Path) -> Non
 
     work = three(clock)
     steps = (*work.operations[:2], Operation("last", (4,), (5,), failing))
-    work = Workload("three", work.tensors, steps, work.given, (4,))
+    work = Workload("three", work.tensors, steps, work.inputs, (4,))
     with pytest.raises(RecurraError, match="three: its instruction last failed"):
         measured(work, tmp_path, rounds=3)
 

@@ -154,8 +154,8 @@ def test_answers_that_hold(solution: Solution, reward: int) -> None:
 def test_each_constraint_has_a_name(constraint: str, where: str, solution: Solution) -> None:
     with pytest.raises(InvalidSolution, match="program: ") as refused:
         validate(PROGRAM, solution)
-    assert refused.value.found == violations(PROGRAM, solution)
-    told = [v for v in refused.value.found if re.search(where, v.where)]
+    assert refused.value.violations == violations(PROGRAM, solution)
+    told = [v for v in refused.value.violations if re.search(where, v.where)]
     assert [v.constraint for v in told] == [constraint]
 
 

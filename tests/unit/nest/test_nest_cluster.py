@@ -251,6 +251,6 @@ def test_checkpoints_do_not_know_addresses() -> None:
 
 def test_tasks_are_given_as_they_are(world: World, ray: Ray) -> None:
     found, _, _ = asked(world, count=2)
-    given = [found.crew.given(k) for k in (0, 1, 1)]
+    given = [found.crew.arguments(k) for k in (0, 1, 1)]
     assert [x.seed for x in given] == [(0, 0, 0, 0), (0, 1, 0, 0), (0, 1, 0, 1)]
     assert all(isinstance(x, ActorTask) for x in given)

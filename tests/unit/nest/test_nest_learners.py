@@ -140,8 +140,8 @@ def test_a_dead_actor_is_replaced(world: World) -> None:
         _, found = pool.answer()
         assert found["states"].shape == (FEW.steps, 16)
         for k in (0, 1):
-            os.kill(pool.crew.watched[k].worker.process.pid, signal.SIGKILL)
-            pool.crew.watched[k].worker.process.wait()
+            os.kill(pool.crew.workers[k].worker.process.pid, signal.SIGKILL)
+            pool.crew.workers[k].worker.process.wait()
         for _ in range(2):  # one may have answered before it was killed
             pool.begin(weights)
             assert {pool.answer()[0], pool.answer()[0]} == {0, 1}
@@ -205,7 +205,7 @@ def test_learning_by_processes(tables: list[Table], world: World) -> None:
     learner = a3c.A3c(world, settings)
     policy = learning.learn(learner)
     assert world.reached(policy.weights).mean() > at_random(world) + 0.1
-    assert not learner.actors.crew.watched
+    assert not learner.actors.crew.workers
     assert not Path(learner.actors.folder.name).exists()
 
 

@@ -20,11 +20,11 @@ def test_a_terminal_is_told_once_it_has_taken_long(
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(notices, "SECONDS", 0.05)
-    with notices.told_if_long("thinking"):
+    with notices.notice_if_long("thinking"):
         assert terminal.getvalue() == ""
         time.sleep(0.3)
     assert terminal.getvalue() == "recurra: thinking\n"
-    with notices.told_if_long("blinking"):
+    with notices.notice_if_long("blinking"):
         pass
     time.sleep(0.1)
     assert terminal.getvalue() == "recurra: thinking\n"
@@ -35,13 +35,13 @@ def test_a_log_file_is_told_where_progress_is_asked_for(
 ) -> None:
     monkeypatch.setattr(notices, "SECONDS", 0.01)
     for _ in range(2):
-        with notices.told_if_long("thinking"):
+        with notices.notice_if_long("thinking"):
             time.sleep(0.1)
     with track(1, "train") as bar:
-        with notices.told_if_long("learning"):
+        with notices.notice_if_long("learning"):
             time.sleep(0.1)
         bar.update(1)
-    with notices.told_if_long("thinking"):
+    with notices.notice_if_long("thinking"):
         time.sleep(0.1)
     told, *rest = capsys.readouterr().err.splitlines()
     assert told == "recurra: learning"

@@ -22,7 +22,7 @@ from recurra.errors import RecurraError
 from recurra.report.runs import RunFolder
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
-from recurra.tools.stepper import Interpreted
+from recurra.tools.stepper import InterpretedProgram
 
 Callback = Callable[..., None]
 SMALL = Reinforce(iterations=10, rows=2, steps=3, checkpoint_every=4, hidden=(4,))
@@ -163,7 +163,7 @@ def test_what_cannot_be_resumed(tmp_path: Path):
 def test_the_program_runs(tmp_path: Path):
     settings = replace(SMALL, out=tmp_path, iterations=2, rows=2, steps=4)
     with redirect_stderr(io.StringIO()):
-        result = train(settings, Interpreted)
+        result = train(settings, InterpretedProgram)
     first, last = RunFolder(result["run"]).rows()
     assert (first["step"], last["step"]) == (1, 2)
     assert first["charts/episodic_return"] == first["charts/episodic_length"] == 4.0
@@ -198,7 +198,7 @@ def test_one_iteration_is_saved_and_gone_on_with(
 
 def test_unknown_environment(tmp_path: Path):
     with pytest.raises(RecurraError, match="cannot make NoSuch-v0"):
-        train(replace(SMALL, env="NoSuch-v0", out=tmp_path), Interpreted)
+        train(replace(SMALL, env="NoSuch-v0", out=tmp_path), InterpretedProgram)
     assert not list(tmp_path.iterdir())
 
 
@@ -216,7 +216,7 @@ def test_it_trains_with_torch(tmp_path: Path):
 def test_a_run_that_goes_on_does_so_in_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    run = Path(train(replace(SMALL, out=tmp_path), Interpreted)["run"])
+    run = Path(train(replace(SMALL, out=tmp_path), InterpretedProgram)["run"])
     elsewhere = tmp_path / "elsewhere"
     words = ["train", "reinforce", "--resume", str(run), "--iterations", "9"]
     assert cli.main([*words, "--out", str(elsewhere)]) == 2

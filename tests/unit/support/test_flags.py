@@ -9,7 +9,7 @@ import pytest
 
 from recurra.cli import main, run
 from recurra.errors import RecurraError
-from recurra.support.flags import spelled, typed
+from recurra.support.flags import command_line, spelled
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Walked:
 
 
 def test_a_line_to_type() -> None:
-    assert typed("recurra walk", Walked("a")) == "recurra walk a"
+    assert command_line("recurra walk", Walked("a")) == "recurra walk a"
     line = "recurra walk 'a b' --top-k 4 --folder 'my runs' --again"
-    assert typed("recurra walk", Walked("a b", 4, Path("my runs"), True)) == line
+    assert command_line("recurra walk", Walked("a b", 4, Path("my runs"), True)) == line
 
 
 def test_settings_are_spelled_as_flags() -> None:

@@ -139,7 +139,7 @@ CHANGES: dict[str, Callable[[pytest.MonkeyPatch, Extension], object]] = {
         "CXX", str(script(x.source.parent / "mine", f'exec {REAL} "$@"'))
     ),
     "processor": lambda patch, x: patch.setattr(
-        native_extension.cpu, "described", lambda: "another"
+        native_extension.cpu, "fingerprint", lambda: "another"
     ),
 }
 

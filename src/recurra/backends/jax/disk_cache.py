@@ -31,7 +31,7 @@ from recurra.codegen.single_launch import Finish, WholeProgram
 from recurra.cost.thresholds import XLA_ONE_RUN_LEVEL
 from recurra.schedule.tree import Loop
 from recurra.storage.storage_plan import StoragePlan
-from recurra.support.notices import told_if_long
+from recurra.support.notices import notice_if_long
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class CachedJax(JaxBackend):
         kept = None if text is None else self.kept.beside_for(f"{place()} {options} {text}")
         if kept is None or self.code(kept) is None:
             before = _hits()
-            with told_if_long(f"XLA compiles {name}"):
+            with notice_if_long(f"XLA compiles {name}"):
                 code = lowered.compile(options)
             if kept is None or _hits() != before:  # XLA cannot write code that it has read
                 return code

@@ -58,7 +58,7 @@ from recurra.ir.types import Type
 from recurra.ops.control import Foreign
 from recurra.ops.elementwise import Cast
 from recurra.storage.storage_plan import StoragePlan
-from recurra.support.notices import told_if_long
+from recurra.support.notices import notice_if_long
 
 
 class TorchBackend:
@@ -180,7 +180,7 @@ class TorchBackend:
 
         def first(*args: Any) -> Any:
             scope[code.name] = fused  # the code of the region calls it from now on
-            with told_if_long(f"PyTorch compiles {code.name}"):
+            with notice_if_long(f"PyTorch compiles {code.name}"):
                 return fused(*args)
 
         return first

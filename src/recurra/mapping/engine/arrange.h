@@ -1,10 +1,10 @@
-// Order-free mapping and its ruin-and-recreate rounds. The fast twin of arrange.py.
+// Order-free mapping and its ruin-and-recreate rounds. The native twin of order_free_placer.py.
 #pragma once
 #include "board.h"
 
 namespace mapping {
 
-struct Whims {
+struct PlacementOdds {
   uint64_t seed = 0;
   i64 skip = 0, copy = 0, short_ = 0;
 };
@@ -16,7 +16,7 @@ inline i64 draw(uint64_t seed, i64 i, i64 what) {
   return static_cast<i64>((z ^ (z >> 31)) >> 32);
 }
 
-// What did not fit: while things are only added, nothing as large fits into as many steps.
+// Failed placements: while placements are only added, nothing as large fits into as many steps.
 class Refusals {
  public:
   void clear() { known_.clear(); }
@@ -25,7 +25,7 @@ class Refusals {
     for (size_t k = 0; k < known_.size(); ++k) {
       const Refusal& r = known_[k];
       if (r.start < start || r.end > end || r.size > size) continue;
-      std::swap(known_[k], known_[k / 2]);  // what refuses often is soon asked first
+      std::swap(known_[k], known_[k / 2]);  // frequent ones move to the front
       return true;
     }
     return false;
@@ -56,34 +56,25 @@ class Arranger {
   explicit Arranger(const Flat& flat)
       : f(flat), board(flat), best_moves(flat.buffers()), in_round_(flat.storages()) {}
 
-  i64 arrange(const i64* order, i64 count) {
-    board.clear();
-    refusals_.clear();
-    adding_ = true;
-    for (i64 k = 0; k < count; ++k) place(order[k], Whims{});
-    adding_ = false;
-    return note();
-  }
-
   i64 arrange_repacking(const i64* order, i64 count, i64 most) {
     board.clear();
     refusals_.clear();
     adding_ = true;
     for (i64 k = 0; k < count; ++k) {
-      place(order[k], Whims{});
+      place(order[k], PlacementOdds{});
       if (!most || !cramped()) continue;
       --most;
       remove(order[k]);
       repack();
       refusals_.clear();
-      place(order[k], Whims{});
+      place(order[k], PlacementOdds{});
     }
     adding_ = false;
     return note();
   }
 
-  // Gives what is placed new offsets: what lasts longest first, then what is largest. False, and
-  // nothing changes, if not all of it fits so.
+  // Assigns new offsets, to the longest-lived pieces first, of these to the largest. Returns false,
+  // and changes nothing, if not everything fits.
   bool repack() {
     const std::vector<Move> moves = board.moves;
     const std::vector<Used> used = board.used;
@@ -115,7 +106,7 @@ class Arranger {
     return board.reward;
   }
 
-  // `order` [count, width]; see arrange.Rounds.
+  // `order` [count, width]; see order_free_placer.Rounds.
   i64 improve(i64 count, i64 width, const i64* order, const i64* seed, const i64* skip,
               const i64* copy, const i64* short_, const i64* bear) {
     i64 kept = 0;
@@ -128,12 +119,13 @@ class Arranger {
         round_.push_back(s);
       }
       for (i64 s : round_) in_round_[s] = 0;
-      kept += round(Whims{static_cast<uint64_t>(seed[k]), skip[k], copy[k], short_[k]}, bear[k]);
+      const uint64_t bits = static_cast<uint64_t>(seed[k]);
+      kept += round(PlacementOdds{bits, skip[k], copy[k], short_[k]}, bear[k]);
     }
     return kept;
   }
 
-  void place(i64 s, const Whims& w) {
+  void place(i64 s, const PlacementOdds& w) {
     const bool grouped = f.grouped[s];
     i64 offset = kNowhere, tensor = -1, covered = -1, slow = kNever;
     missed_.clear();
@@ -142,7 +134,7 @@ class Arranger {
       if (x != tensor) {
         tensor = x;
         covered = -1;
-        slow = f.exists[x] ? -1 : kNever;
+        slow = f.live_in[x] ? -1 : kNever;
         free_ = Free{};
       }
       const i64 fixed = grouped ? offset : kNowhere;
@@ -168,7 +160,7 @@ class Arranger {
   }
 
  private:
-  // Until which step the tensor's place is free at least; `exactly`: not longer.
+  // The last step until which the tensor's addresses are certainly free; `exactly`: not longer.
   struct Free {
     i64 until = -1;
     bool exactly = false;
@@ -178,12 +170,12 @@ class Arranger {
     Move move;
     Used used;
   };
-  // What has one offset: a group, or a tensor from where it is made or comes until it leaves.
+  // Buffers with one offset: a group, or a tensor from its output or copy until it leaves.
   struct Piece {
     i64 start, end;
     std::vector<i64> buffers;
   };
-  struct Missed {  // what found no room
+  struct Missed {  // a failed placement
     i64 buffer, start, end;
   };
   std::vector<Missed> missed_;
@@ -192,9 +184,9 @@ class Arranger {
   std::vector<Old> old_;
   Refusals refusals_;
   Free free_;
-  bool adding_ = false;  // only adding; a group that is taken out again was no obstacle to itself
+  bool adding_ = false;  // placements are only added; removing a failed group does not count
 
-  // In the order of `repack`.
+  // The pieces in the order of `repack`.
   std::vector<Piece> pieces() const {
     std::vector<Piece> found;
     for (i64 s = 0; s < f.storages(); ++s) {
@@ -219,7 +211,7 @@ class Arranger {
     return found;
   }
 
-  // Is anything of the last storage left out that would fit, were all room in one piece?
+  // Returns whether only fragmentation keeps a buffer of the last storage out.
   bool cramped() {
     for (const Missed& m : missed_)
       if (!board.placed[m.buffer] &&
@@ -228,7 +220,7 @@ class Arranger {
     return false;
   }
 
-  bool round(const Whims& w, i64 bear) {
+  bool round(const PlacementOdds& w, i64 bear) {
     const i64 before = board.reward;
     size_t n = 0;
     for (i64 s : round_)
@@ -259,7 +251,7 @@ class Arranger {
 
   Move output(i64 i, i64 fixed, bool brief) {
     const i64 t = f.at[i];
-    if (!f.wanted[i] && !brief) {
+    if (!f.live_out[i] && !brief) {
       const i64 offset = room(i, t, f.life_end[i], fixed);
       if (offset != kNowhere) {
         free_ = Free{};
@@ -270,7 +262,7 @@ class Arranger {
     return end < 0 ? Move{} : copied(i, t, end, fixed);
   }
 
-  Move operand(i64 i, i64 fixed, i64 offset, i64 covered, i64 slow, const Whims& w) {
+  Move operand(i64 i, i64 fixed, i64 offset, i64 covered, i64 slow, const PlacementOdds& w) {
     const i64 t = f.at[i];
     const bool copy_first = draw(w.seed, i, 2) < w.copy;
     for (bool copy : {copy_first, !copy_first}) {
@@ -287,7 +279,7 @@ class Arranger {
     return Move{};
   }
 
-  // Is the tensor's place still free? Its later uses have the same answer.
+  // Returns whether the tensor's addresses are still free, which later uses share.
   bool stays(i64 i, i64 start, i64 t, i64 offset) {
     if (t > free_.until && !free_.exactly) {
       const i64 last = f.at[f.members[f.member_at[f.storage[i] + 1] - 1]];
@@ -303,7 +295,7 @@ class Arranger {
     return offset;
   }
 
-  // `board.lowest`. What is refused to a group is refused to all, not the reverse.
+  // `board.lowest`. A failure of a group is a failure of any buffer, but not the reverse.
   i64 asked(i64 i, i64 start, i64 end, i64 fixed) {
     if (!adding_ || fixed != kNowhere) return board.lowest(i, start, end, fixed);
     if (!f.grouped[f.storage[i]] && refusals_.covers(start, end, f.size[i])) return kNowhere;
@@ -312,7 +304,7 @@ class Arranger {
     return offset;
   }
 
-  // Where the copy could stay until the next use, if there is such a place.
+  // The move by which a copy could stay until the next use, if there is one.
   Move copied(i64 i, i64 start, i64 end, i64 fixed) {
     i64 offset = kNowhere;
     Free free;

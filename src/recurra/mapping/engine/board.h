@@ -1,5 +1,5 @@
-// What is placed where and when, what is left for copies, how fast each instruction is.
-// The fast twin of board.py: same rules, same integers, same answers.
+// Placements, the supply that is left for copies, and the latency of each instruction.
+// The native twin of game_state.py: same rules, same integers, same answers.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,10 +15,10 @@ constexpr i64 kShift = 3;  // 2^3 steps per block of the index of what is placed
 constexpr i64 kNowhere = -1;
 constexpr i64 kNever = i64{1} << 30;
 
-// The arrays of flat.py, in their order there.
+// The arrays of struct_of_arrays.py, in their order there.
 struct Flat {
-  Ints size, output, at, tensor, storage, life_end, wanted, demand, evict_by, next_use, gain, bit,
-      exists, grouped, member_at, members, supply, compute, traffic, times, table_at, tables, counts;
+  Ints size, output, at, tensor, storage, life_end, live_out, demand, evict_by, next_use, gain, bit,
+      live_in, grouped, member_at, members, supply, compute, traffic, times, table_at, tables, counts;
   i64 buffers() const { return counts[0]; }
   i64 steps() const { return counts[1]; }
   i64 tensors() const { return counts[2]; }
@@ -26,7 +26,7 @@ struct Flat {
   i64 fast_size() const { return counts[4]; }
 };
 
-// Where a buffer would go; `covered` by what is placed already.
+// A placement to try; it takes no new memory if `covered` by an earlier placement.
 struct Move {
   i64 offset = kNowhere, start = 0, end = -1;
   bool copied = false, covered = false;
@@ -176,7 +176,7 @@ class Board {
     return end;
   }
 
-  // Bytes that are taken in the fullest of these steps.
+  // The bytes in use in the fullest of these steps.
   i64 fullest(i64 start, i64 end) const {
     std::vector<Rect> rects;
     each(start, end, [&](const Rect& r) {
@@ -203,7 +203,7 @@ class Board {
     return most;
   }
 
-  // Calls see(start, end, low, high) for what takes room in these steps.
+  // Calls see(start, end, low, high) for the placements in these steps.
   template <class See>
   void during(i64 start, i64 end, See see) const {
     each(std::max<i64>(start, 0), std::min(end, f.steps() - 1), [&](const Rect& r) {
@@ -217,14 +217,14 @@ class Board {
     int32_t start, end, buffer, storage;
     i64 low, high;
   };
-  // What begins in these steps, and what has begun before and goes on.
+  // Placements that begin in these steps, and earlier ones that last into them.
   struct Block {
     std::vector<Rect> begun, over;
   };
   std::vector<Block> blocks_;
   std::vector<std::pair<i64, i64>> taken_;
 
-  // Is `good` true of everything that takes room in these steps? Each is asked once.
+  // Returns whether `good` holds for all placements in these steps; each is tested once.
   template <class Good>
   bool each(i64 start, i64 end, Good good) const {
     i64 k = start >> kShift;

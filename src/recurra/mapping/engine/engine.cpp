@@ -1,4 +1,4 @@
-// The C interface of the native engine: what native.py calls. All numbers are int64.
+// The C interface of the native engine, for native.py. All numbers are int64.
 #include "arrange.h"
 #include "game.h"
 #include "observe.h"
@@ -22,14 +22,14 @@ void write(const std::vector<Move>& moves, i64* out) {
 
 extern "C" {
 
-// A change of anything below is a change of this number, which native.py expects.
-i64 recurra_mapping_version() { return 4; }
+// Change this number with anything below; native.py checks it.
+i64 recurra_mapping_version() { return 5; }
 
 void* flat_new(const i64* const* arrays, const i64* lengths) {
   Flat* f = new Flat;
   Ints* fields[] = {&f->size,    &f->output,    &f->at,      &f->tensor,   &f->storage,
-                    &f->life_end, &f->wanted,   &f->demand,  &f->evict_by, &f->next_use,
-                    &f->gain,    &f->bit,       &f->exists,  &f->grouped,  &f->member_at,
+                    &f->life_end, &f->live_out,   &f->demand,  &f->evict_by, &f->next_use,
+                    &f->gain,    &f->bit,       &f->live_in,  &f->grouped,  &f->member_at,
                     &f->members, &f->supply,    &f->compute, &f->traffic,  &f->times,
                     &f->table_at, &f->tables,   &f->counts};
   for (size_t k = 0; k < sizeof(fields) / sizeof(*fields); ++k)
@@ -49,8 +49,8 @@ void game_rewind(void* g, i64 index) {
   while (game.index > index) game.undo();
 }
 i64 game_backup(void* g) { return static_cast<Game*>(g)->backup(); }
-i64 game_play(void* g, const uint8_t* wishes) { return static_cast<Game*>(g)->play(wishes); }
-i64 game_play_on(void* g, const uint8_t* wishes) { return static_cast<Game*>(g)->play_on(wishes); }
+i64 game_play(void* g, const uint8_t* actions) { return static_cast<Game*>(g)->play(actions); }
+i64 game_play_on(void* g, const uint8_t* actions) { return static_cast<Game*>(g)->play_on(actions); }
 i64 game_play_random(void* g, const i64* draws, i64 count, i64 limit) {
   return static_cast<Game*>(g)->play_random(draws, count, limit);
 }
@@ -67,7 +67,7 @@ i64 game_move(void* g, i64 action, i64* out) {
   std::copy(values, values + 5, out);
   return 1;
 }
-// The reward; the least number of all if the action is not legal.
+// Returns the reward; the smallest number if the action is illegal.
 i64 game_step(void* g, i64 action) {
   Game& game = *static_cast<Game*>(g);
   Move m;
@@ -78,12 +78,8 @@ void game_moves(void* g, i64* out) { write(static_cast<Game*>(g)->board.moves, o
 
 void* arranger_new(void* f) { return new Arranger(*static_cast<Flat*>(f)); }
 void arranger_delete(void* a) { delete static_cast<Arranger*>(a); }
-void arranger_clear(void* a) { static_cast<Arranger*>(a)->board.clear(); }
 i64 arranger_reward(void* a) { return static_cast<Arranger*>(a)->board.reward; }
 i64 arranger_best(void* a) { return static_cast<Arranger*>(a)->best; }
-i64 arranger_arrange(void* a, const i64* order, i64 count) {
-  return static_cast<Arranger*>(a)->arrange(order, count);
-}
 i64 arranger_arrange_repacking(void* a, const i64* order, i64 count, i64 most) {
   return static_cast<Arranger*>(a)->arrange_repacking(order, count, most);
 }
@@ -95,7 +91,7 @@ i64 arranger_improve(void* a, i64 count, i64 width, const i64* order, const i64*
 void arranger_moves(void* a, i64* out) { write(static_cast<Arranger*>(a)->board.moves, out); }
 void arranger_best_moves(void* a, i64* out) { write(static_cast<Arranger*>(a)->best_moves, out); }
 
-// Packs the buffers of a problem; see pack.h. Offsets [N] if it can.
+// Packs the buffers of a problem; see pack.h. Writes offsets [N] if there is a packing.
 i64 pack(void* flat, const i64* rank, i64 by_load, i64 nodes, i64* offsets) {
   const Flat& f = *static_cast<Flat*>(flat);
   Packer packer(f.buffers(), f.steps(), f.fast_size(), f.at.data(), f.life_end.data(),

@@ -1,4 +1,4 @@
-// MMapGame: buffers in order of time, each Copy, NoCopy or Drop. The fast twin of game.py.
+// MMapGame: buffers in order of time, each Copy, NoCopy or Drop. The native twin of game.py.
 #pragma once
 #include "board.h"
 
@@ -28,7 +28,7 @@ class Game {
     forced_.assign(f.storages(), 0);
     covered_.assign(f.tensors(), -1);
     slow_.resize(f.tensors());
-    for (i64 x = 0; x < f.tensors(); ++x) slow_[x] = f.exists[x] ? -1 : kNever;
+    for (i64 x = 0; x < f.tensors(); ++x) slow_[x] = f.live_in[x] ? -1 : kNever;
     offset_.assign(f.storages(), kNowhere);
     decided_.assign(f.storages(), kOpen);
     log_.clear();
@@ -44,7 +44,7 @@ class Game {
     if (state == kSlow) return false;
     const i64 fixed = f.grouped[s] ? offset_[s] : kNowhere;
     if (f.output[i]) {
-      if (a == kNoCopy) return !f.wanted[i] && room(m, i, t, f.life_end[i], fixed, false);
+      if (a == kNoCopy) return !f.live_out[i] && room(m, i, t, f.life_end[i], fixed, false);
       const i64 end = board.copy_end(i);
       return end >= 0 && room(m, i, t, end, fixed, true);
     }
@@ -95,7 +95,7 @@ class Game {
     return b.reward;
   }
 
-  // Goes back to where all that follows could be dropped; drops the group that is stuck.
+  // Goes back to the last state from which all that follows could be dropped; drops the group.
   i64 backup() {
     const i64 before = index, stuck = f.storage[index];
     while (open_) undo();
@@ -103,7 +103,7 @@ class Game {
     return before - index;
   }
 
-  // What Drop-backup would take back from here.
+  // The reward that Drop-backup would take back from here.
   i64 price() const {
     i64 sum = 0;
     for (size_t k = open_ ? log_.size() : 0; k-- > 0;) {
@@ -113,7 +113,7 @@ class Game {
     return sum;
   }
 
-  // Plays what leaves no choice; how many actions are legal then: none at the end, or if it is lost.
+  // Plays all forced moves; returns how many actions are legal then, 0 at the end or if it is lost.
   i64 advance(bool backed) {
     Move m[3];
     Action legal[3];

@@ -1,4 +1,4 @@
-// What a learner sees of a game: the fast twin of observation.py.
+// The observation of a game by a learner: the native twin of observation.py.
 #pragma once
 #include "game.h"
 

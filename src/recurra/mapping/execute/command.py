@@ -1,4 +1,4 @@
-"""`recurra map run`: a program is mapped and run for real, beside what the simulator says."""
+"""`recurra map run`: map a program, run it, and compare the times with simulated ones."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
-from recurra.mapping.commands import function_of, nbytes
+from recurra.mapping.commands import function_of
 from recurra.mapping.engine_choice import Which
 from recurra.storage.mapping_problem import Problem, Solution, nothing
+from recurra.support import byte_units
 
 if TYPE_CHECKING:
     from recurra.mapping.execute.compare import ComparedProblem
-    from recurra.mapping.execute.costs import Gauge
+    from recurra.mapping.execute.cost_measurement import Gauge
+    from recurra.mapping.execute.latency_tables import Tables
     from recurra.mapping.execute.memories import Memory
-    from recurra.mapping.execute.tables import Tables
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class MapRunCommand:
             raise RecurraError(f"a step is run once at least, not {self.rounds} times")
         if self.samples < 1:
             raise RecurraError(f"tables take one round of measuring at least, not {self.samples}")
-        size, memory = nbytes(self.fast_size), self.memory()
+        size, memory = byte_units.parse(self.fast_size), self.memory()
         if ":" in self.program:
             function, arguments, _ = function_of(self.program)
             workload = from_jax(function, *arguments, name=self.program.rpartition(":")[2])
@@ -75,31 +76,23 @@ class MapRunCommand:
             workload = workload_of(self.program)
         print(workload, file=sys.stderr)
         tabulate = None if self.costs == "sums" else self.tabulate
-        done = compare(
-            workload,
-            size,
-            self.answers,
-            rounds=self.rounds,
-            memory=memory,
-            tabulate=tabulate,
+        result = compare(
+            workload, size, self.answers, rounds=self.rounds, memory=memory, tabulate=tabulate
         )
         if self.json:
-            print(
-                json.dumps({"problem": workload.name, "slow": done.slow, "answers": _report(done)})
-            )
+            found = {"problem": workload.name, "slow": result.slow, "answers": _report(result)}
+            print(json.dumps(found))
             return 0
-        print(done.problem)
-        print(done.slow)
-        print(done.prices)
-        if done.tables is not None:
-            print(done.tables)
-        for name, x in done.comparisons.items():
+        print(result.problem, result.slow, result.prices, sep="\n")
+        if result.tables is not None:
+            print(result.tables)
+        for name, x in result.comparisons.items():
             print(f"{name}: {x.answer}, {x.share:.3f} of all there is to gain\n  {x}")
         print("results are those of the unmapped run, to the last bit")
         return 0
 
     def memory(self) -> Memory:
-        """RAM and a file, or a device's and RAM."""
+        """The fast memory: RAM, or that of the device."""
         if self.device is None:
             from recurra.mapping.execute.ram import Ram
 
@@ -117,7 +110,7 @@ class MapRunCommand:
 
     def tabulate(self, gauge: Gauge) -> Tables:
         """Measure the tables, with a progress bar."""
-        from recurra.mapping.execute.subsets import RUNS, measure_tables
+        from recurra.mapping.execute.table_measurement import RUNS, measure_tables
         from recurra.report.progress import track
 
         with track(self.samples * RUNS, "measuring tables") as bar:
@@ -125,24 +118,24 @@ class MapRunCommand:
             return measure_tables(gauge, self.samples, bar.update, wide)
 
     def answers(self, problem: Problem) -> Mapping[str, Solution]:
-        """The solver's, beside everything in slow memory."""
+        """Everything in slow memory, and the solver's solution."""
         from recurra.mapping.engine_choice import engine
         from recurra.mapping.solvers import solver_of
 
         solve = solver_of(self.solver)
-        found = solve(problem, self.seconds, self.seed, None, engine(self.engine))
-        return {"everything slow": nothing(problem), self.solver: found}
+        solution = solve(problem, self.seconds, self.seed, None, engine(self.engine))
+        return {"everything slow": nothing(problem), self.solver: solution}
 
 
-def _report(done: ComparedProblem) -> dict[str, dict[str, object]]:
+def _report(result: ComparedProblem) -> dict[str, dict[str, object]]:
     return {
         name: {
             "share": x.share,
-            "measured_ms": x.middle[0],
-            "simulated_ms": x.middle[1],
+            "measured_ms": x.medians[0],
+            "simulated_ms": x.medians[1],
             "ratio": x.ratio,
             "spread_ms": x.spread,
-            "by_sums": x.without_tables,  # simulated_ms and ratio, beside tables
+            "by_sums": x.without_tables,  # simulated_ms and ratio without the tables
         }
-        for name, x in done.comparisons.items()
+        for name, x in result.comparisons.items()
     }

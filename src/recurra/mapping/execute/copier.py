@@ -1,6 +1,6 @@
-"""The copy engine: one thread, which serves what is due soonest, piece by piece.
+"""The copy engine: one thread, which serves the earliest deadline first, piece by piece.
 
-It copies only while the running instruction leaves slow memory alone, as the simulator has it.
+It copies only while the running instruction does not use slow memory, as the simulator assumes.
 """
 
 from __future__ import annotations
@@ -11,50 +11,46 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from time import perf_counter
-from types import TracebackType
 
-from recurra.mapping.execute.memories import Room, SlowMemory
+from recurra.mapping.execute.memories import ByteBuffer, SlowMemory
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Between a room and a place in slow memory, into that if `out`; done by the end of step
-    `due`."""
+    """A copy from slow memory to a block, or back if `out`, which must end by step `due`."""
 
     due: int
     buffer: int
-    room: Room
+    block: ByteBuffer
     at: int
     out: bool
 
     def move(self, slow: SlowMemory, done: int) -> int:
-        """One piece more than `done` bytes; how many are done then."""
-        piece = self.room[done : done + slow.piece]
+        """Move one piece after `done` bytes; return how many are done then."""
+        piece = self.block[done : done + slow.piece]
         (slow.write if self.out else slow.read)(piece, self.at + done)
         return done + len(piece)
 
 
 class Copier:
-    """The thread and its queue; what goes wrong there is raised here, where somebody waits."""
+    """The thread and its queue; an error in the thread is raised in `wait` and `pause`."""
 
     def __init__(self, slow: SlowMemory) -> None:
         self.slow = slow
-        self.seconds: dict[int, float] = {}  # by buffer, of what is copied or being copied
+        self.seconds: dict[int, float] = {}  # by buffer, of finished and running copies
         self.finished: list[int] = []
         self._queue: list[tuple[int, int, int, Transfer]] = []  # due, buffer, bytes done
         self._changed = threading.Condition()
         self._moving: Transfer | None = None
-        self._silent = self._stopped = False
-        self._failed: BaseException | None = None
+        self._paused = self._stopped = False
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="copies", daemon=True)
 
     def __enter__(self) -> Copier:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -69,27 +65,27 @@ class Copier:
                 self._changed.notify_all()
 
     def wait(self, step: int) -> None:
-        """Until nothing that is due before this step is left."""
+        """Wait until all copies that are due before this step are done."""
         with self._changed:
             self._until(lambda: not self._late(step))
 
     @contextmanager
-    def silent(self) -> Generator[None]:
-        """Slow memory is the caller's; copies go on afterwards."""
+    def pause(self) -> Generator[None]:
+        """Leave slow memory to the caller inside; copies go on afterwards."""
         with self._changed:
-            self._silent = True
+            self._paused = True
             self._until(lambda: self._moving is None)
         try:
             yield
         finally:
             with self._changed:
-                self._silent = False
+                self._paused = False
                 self._changed.notify_all()
 
-    def _until(self, true: Callable[[], bool]) -> None:
-        self._changed.wait_for(lambda: self._failed is not None or true())
-        if self._failed is not None:
-            raise self._failed
+    def _until(self, condition: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: self._error is not None or condition())
+        if self._error is not None:
+            raise self._error
 
     def _late(self, step: int) -> bool:
         moving = self._moving is not None and self._moving.due < step
@@ -99,14 +95,14 @@ class Copier:
         try:
             while self._serve_one():
                 pass
-        except BaseException as error:  # told to whoever waits
+        except BaseException as error:  # raised in the waiting thread
             with self._changed:
-                self._failed = error
+                self._error = error
                 self._changed.notify_all()
 
     def _serve_one(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or bool(self._queue and not self._silent))
+            self._changed.wait_for(lambda: self._stopped or bool(self._queue and not self._paused))
             if self._stopped:
                 return False
             due, buffer, done, copy = heappop(self._queue)
@@ -116,7 +112,7 @@ class Copier:
         self.seconds[buffer] = self.seconds.get(buffer, 0.0) + perf_counter() - start
         with self._changed:
             self._moving = None
-            if done < len(copy.room):
+            if done < len(copy.block):
                 heappush(self._queue, (due, buffer, done, copy))
             else:
                 self.finished.append(buffer)

@@ -1,8 +1,8 @@
 """A GPU's memory as the fast one, pinned RAM as the slow one, by PyTorch.
 
-Whoever moves waits until it is there, the copy engine in its own thread: so a step's copies, which
-have a stream of their own, run beside its instruction, and nothing else needs an event. `cpu` is a
-device as well, whose streams are none: both memories are RAM then.
+Every move is synchronous. The copy engine moves in its own thread and on its own stream, so copies
+run beside the instruction of a step, and nothing else needs an event. `cpu` is a device without
+streams: then both memories are RAM.
 """
 
 from __future__ import annotations
@@ -14,51 +14,46 @@ import numpy as np
 import torch
 
 from recurra.errors import RecurraError
-from recurra.mapping.execute.memories import Bytes, Room, SlowMemory, whole_pages
-from recurra.mapping.execute.workload import Datum
+from recurra.mapping.execute.memories import ByteBuffer, Bytes, SlowMemory, whole_pages
+from recurra.mapping.execute.workload import TensorSpec
 
 if TYPE_CHECKING:
     import jax
 
 
 class Device:
-    """Fast memory is the device's; `name` is one of PyTorch's, say cuda or cuda:1.
+    """The memory of a device as fast memory; `name` is PyTorch's, such as cuda or cuda:1.
 
-    Raises `RecurraError` if it is not there, or JAX, which computes, has no such device.
+    Raises `RecurraError` if PyTorch or JAX, which computes, has no such device.
     """
 
     def __init__(self, name: str) -> None:
-        self.device = _there(name)
+        self.device = _find_device(name)
         self.library: Any = torch.get_device_module(self.device)
 
-    def room(self, nbytes: int) -> torch.Tensor:
-        """Allocate on a page's boundary, as far as offsets in it are."""
+    def allocate(self, nbytes: int) -> torch.Tensor:
         size = max(1, whole_pages(nbytes))
         try:
             return torch.zeros(size, dtype=torch.uint8, device=self.device)
         except RuntimeError as error:
             raise _refused(f"{self.device} has no {size:,} B", error) from None
 
-    def over(self, room: Room, tensor: Datum) -> torch.Tensor:
-        """A view."""
+    def view_as(self, block: ByteBuffer, tensor: TensorSpec) -> torch.Tensor:
         kind = getattr(torch, np.dtype(tensor.dtype).name)
-        return room[: tensor.nbytes].view(kind).reshape(tensor.shape)
+        return block[: tensor.nbytes].view(kind).reshape(tensor.shape)
 
-    def put(self, values: Bytes, room: Room) -> None:
-        """Done when it returns."""
-        room[: len(values)].copy_(torch.from_numpy(np.require(values, requirements="W")))
+    def put(self, values: Bytes, block: ByteBuffer) -> None:
+        block[: len(values)].copy_(torch.from_numpy(np.require(values, requirements="W")))
 
-    def get(self, room: Room) -> Bytes:
-        """Done when it returns."""
-        return np.array(room.cpu().numpy())
+    def get(self, block: ByteBuffer) -> Bytes:
+        return np.array(block.cpu().numpy())
 
     def slow(self, nbytes: int) -> PinnedMemory:
-        """Raises `RecurraError` if there is less RAM that can be pinned."""
         return PinnedMemory(self, nbytes)
 
 
 class PinnedMemory(SlowMemory):
-    """RAM that the device's copy engine reaches by itself."""
+    """RAM that the device's copy engine accesses directly."""
 
     piece = 4 << 20
 
@@ -66,7 +61,7 @@ class PinnedMemory(SlowMemory):
         self.memory, self.nbytes = memory, whole_pages(nbytes)
         pinned = memory.device.type != "cpu"
         try:
-            self.room = torch.zeros(self.nbytes, dtype=torch.uint8, pin_memory=pinned)
+            self.block = torch.zeros(self.nbytes, dtype=torch.uint8, pin_memory=pinned)
         except RuntimeError as error:
             raise _refused(f"{self.nbytes:,} B of RAM cannot be pinned", error) from None
         self.stream = memory.library.Stream()
@@ -75,11 +70,11 @@ class PinnedMemory(SlowMemory):
         kind = "RAM, and so is the fast one" if self.memory.device.type == "cpu" else "pinned RAM"
         return f"slow memory: {self.nbytes / 2**20:.0f} MiB of {kind}"
 
-    def _read(self, into: Room, at: int) -> None:
-        self._move(self.room[at : at + len(into)], into)
+    def _read(self, into: ByteBuffer, at: int) -> None:
+        self._move(self.block[at : at + len(into)], into)
 
-    def _write(self, of: Room, at: int) -> None:
-        self._move(of, self.room[at : at + len(of)])
+    def _write(self, of: ByteBuffer, at: int) -> None:
+        self._move(of, self.block[at : at + len(of)])
 
     def _move(self, of: torch.Tensor, to: torch.Tensor) -> None:
         library = self.memory.library
@@ -90,8 +85,7 @@ class PinnedMemory(SlowMemory):
         done.synchronize()
 
     def close(self) -> None:
-        """Gives the RAM back."""
-        self.room = torch.zeros(0, dtype=torch.uint8)
+        self.block = torch.zeros(0, dtype=torch.uint8)
 
 
 def compute(
@@ -99,20 +93,20 @@ def compute(
     operands: Sequence[torch.Tensor],
     outputs: Sequence[torch.Tensor],
 ) -> None:
-    """A function of JAX's on tensors where they are; done when it returns."""
+    """Call a function of JAX on tensors without copying them, and wait for the outputs."""
     import jax
 
-    found = jax.block_until_ready(call(*(jax.dlpack.from_dlpack(x) for x in operands)))
-    for place, x in zip(outputs, found, strict=True):
-        place.copy_(torch.from_dlpack(x))
+    results = jax.block_until_ready(call(*(jax.dlpack.from_dlpack(x) for x in operands)))
+    for output, x in zip(outputs, results, strict=True):
+        output.copy_(torch.from_dlpack(x))
     for device in {x.device for x in outputs}:
-        here: Any = torch.get_device_module(device)
-        done = here.Event()
+        library: Any = torch.get_device_module(device)
+        done = library.Event()
         done.record()
         done.synchronize()
 
 
-def _there(name: str) -> torch.device:
+def _find_device(name: str) -> torch.device:
     import jax
 
     try:

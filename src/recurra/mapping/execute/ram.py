@@ -1,7 +1,6 @@
 """RAM as the fast memory, a file as the slow one, past the page cache where the system allows it.
 
-The file has no name: it is deleted as soon as it is open, so that nothing is left of a run that is
-killed.
+The file is unlinked as soon as it is open, so that a killed run leaves nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 
 from recurra.errors import RecurraError, either
 from recurra.mapping.execute.memories import PAGE, Bytes, SlowMemory, whole_pages
-from recurra.mapping.execute.workload import Array, Datum
+from recurra.mapping.execute.workload import Array, TensorSpec
 from recurra.support.filesystem import MEMORY, file_system
 
 HUGE = 2 << 20  # bytes of a huge page
@@ -30,66 +29,64 @@ class Ram:
 
     folder: Path | None = None
 
-    def room(self, nbytes: int) -> Bytes:
-        """Allocate on a page's boundary."""
+    def allocate(self, nbytes: int) -> Bytes:
         return pages(nbytes)
 
-    def over(self, room: Bytes, tensor: Datum) -> Array:
-        """A view."""
-        return tensor.over(room)
+    def view_as(self, block: Bytes, tensor: TensorSpec) -> Array:
+        return tensor.view_as(block)
 
-    def put(self, values: Bytes, room: Bytes) -> None:
-        """A copy."""
-        room[: len(values)] = values
+    def put(self, values: Bytes, block: Bytes) -> None:
+        block[: len(values)] = values
 
-    def get(self, room: Bytes) -> Bytes:
-        """A copy."""
-        return room.copy()
+    def get(self, block: Bytes) -> Bytes:
+        return block.copy()
 
     def slow(self, nbytes: int) -> DiskFile:
-        """Raises `RecurraError` if the disk is too small, or fails."""
         return DiskFile(self.folder, nbytes)
 
 
 def pages(nbytes: int) -> Bytes:
-    """Memory on a page's boundary, each page touched.
+    """Allocate page-aligned memory, and touch each page.
 
-    From `HUGE` bytes on of huge pages, where the system has them: a disk takes up to three times as
-    long with small ones, the longer the more they are scattered, and two blocks are never alike.
+    From `HUGE` bytes on it uses huge pages, where the system has them: direct I/O to small pages
+    takes up to three times as long, the more they are scattered, and two blocks are never alike.
     """
     size = max(PAGE, whole_pages(nbytes))
     more = HUGE - size % HUGE + HUGE if size >= HUGE else 0
     try:
-        block = mmap.mmap(-1, size + more, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        mapped = mmap.mmap(-1, size + more, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError, ValueError) as error:
         raise RecurraError(f"there is no memory of {nbytes:,} B", facts=str(error)) from None
     if more and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):
-            block.madvise(mmap.MADV_HUGEPAGE)
-    room = np.frombuffer(block, np.uint8)
-    start = -room.ctypes.data % HUGE if more else 0
-    room = room[start : start + size]
-    room[:] = 0
-    return room
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+    block = np.frombuffer(mapped, np.uint8)
+    start = -block.ctypes.data % HUGE if more else 0
+    block = block[start : start + size]
+    block[:] = 0
+    return block
 
 
 class DiskFile(SlowMemory):
-    """`nbytes` of a file in `folder`; the system's folder of temporary files if there is none."""
+    """A file of `nbytes` in `folder`, or in the system's folder of temporary files."""
 
     def __init__(self, folder: Path | None, nbytes: int) -> None:
         self.folder = Path(tempfile.gettempdir()) if folder is None else folder
         self.nbytes = whole_pages(nbytes)
-        self.told, self.direct = "", True
-        self.file = self._opened()
+        self.no_direct_reason, self.direct = "", True
+        self.file = self._open()
         try:
             if self.nbytes:
                 os.posix_fallocate(self.file, 0, self.nbytes)
-            self._touch()
+            # Write every page once: the first write of a page costs more than those after it.
+            block = pages(min(self.nbytes, 1 << 20))
+            for at in range(0, self.nbytes, len(block)):
+                self.write(block[: self.nbytes - at], at)
         except OSError as error:
             self.close()
             raise self._refused("hold the slow memory", error) from None
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         try:
             file, path = tempfile.mkstemp(prefix="slow-memory-", dir=self.folder)
         except OSError as error:
@@ -100,26 +97,18 @@ class DiskFile(SlowMemory):
             os.close(file)
             file = direct
         except OSError as error:  # the file system has no direct I/O
-            self.direct, self.told = False, f" ({error.strerror})"
+            self.direct, self.no_direct_reason = False, f" ({error.strerror})"
         os.unlink(path)
         kind = file_system(self.folder)
         if kind in MEMORY:
-            self.direct, self.told = False, f" ({kind} is RAM)"
+            self.direct, self.no_direct_reason = False, f" ({kind} is RAM)"
         return file
 
-    def _touch(self) -> None:
-        """Writes every page once: the first write of a page costs more than those after it."""
-        room = pages(min(self.nbytes, 1 << 20))
-        for at in range(0, self.nbytes, len(room)):
-            self.write(room[: self.nbytes - at], at)
-
     def __str__(self) -> str:
+        text = f"slow memory: {self.nbytes / 2**20:.0f} MiB in {self.folder}, "
         if self.direct:
-            return f"slow memory: {self.nbytes / 2**20:.0f} MiB in {self.folder}, direct I/O"
-        return (
-            f"slow memory: {self.nbytes / 2**20:.0f} MiB in {self.folder}, without direct I/O"
-            f"{self.told}: RAM may hide the disk"
-        )
+            return f"{text}direct I/O"
+        return f"{text}without direct I/O{self.no_direct_reason}: RAM may hide the disk"
 
     def _read(self, into: Bytes, at: int) -> None:
         self._move(os.preadv, into, at, "read")
@@ -150,7 +139,6 @@ class DiskFile(SlowMemory):
         )
 
     def close(self) -> None:
-        """Gives the disk its room back."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1

@@ -1,4 +1,4 @@
-"""A program that can be run instruction by instruction, on arrays that somebody else places."""
+"""A program that runs instruction by instruction, on arrays that the caller allocates."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from recurra.storage.mapping_problem import ProblemError
 
 Array = NDArray[np.generic]
 Compute = Callable[[Sequence[Array], Sequence[Array]], None]  # operands; writes the outputs
-SMALLEST = 64 << 10  # tensors with fewer bytes stay in RAM beside the fast memory
+SMALLEST = 64 << 10  # tensors with fewer bytes are not mapped, and stay beside the fast memory
 
 
 @dataclass(frozen=True)
-class Datum:
-    """A value: computed once, or there before the program."""
+class TensorSpec:
+    """The shape and dtype of a tensor, which is an input or computed once."""
 
     shape: tuple[int, ...]
     dtype: DTypeLike = np.float32
@@ -29,22 +29,24 @@ class Datum:
     def nbytes(self) -> int:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
-    def over(self, room: NDArray[np.uint8]) -> Array:
-        """An array of it, where these bytes begin."""
-        return room[: self.nbytes].view(self.dtype).reshape(self.shape)
+    def view_as(self, block: NDArray[np.uint8]) -> Array:
+        """The beginning of a block as an array."""
+        return block[: self.nbytes].view(self.dtype).reshape(self.shape)
 
     def bytes_of(self, values: Array) -> NDArray[np.uint8]:
-        """Numbers of this shape, or fewer that are repeated, as its bytes."""
-        whole = np.broadcast_to(np.asarray(values, self.dtype), self.shape)
-        return np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
+        """The bytes of values that are broadcast to this shape."""
+        return np.ascontiguousarray(self.broadcast(values)).reshape(-1).view(np.uint8)
+
+    def broadcast(self, values: Array) -> Array:
+        return np.broadcast_to(np.asarray(values, self.dtype), self.shape)
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One instruction; tensors by their number.
+    """One instruction; tensors are numbers.
 
-    `in_place`: (old, new) pairs, an operand and the output that is written over it. `compute` then
-    gets one array for both.
+    `in_place`: (old, new) pairs of an operand and the output that is written over it. `compute`
+    then gets one array for both.
     """
 
     name: str
@@ -56,35 +58,35 @@ class Operation:
 
 @dataclass(frozen=True)
 class Workload:
-    """Operations in order; what is there before them, by tensor; which tensors are the results.
+    """Tensors, operations in order, the values of input tensors, and the tensors of the results.
 
-    Raises `ProblemError` for an operation that reads what is not there, or is there no more.
+    Raises `ProblemError` for an operation that reads a tensor which is not yet computed, or has
+    been overwritten.
     """
 
     name: str
-    tensors: tuple[Datum, ...]
+    tensors: tuple[TensorSpec, ...]
     operations: tuple[Operation, ...]
-    given: Mapping[int, Array]
+    inputs: Mapping[int, Array]
     results: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        there = set(self.given)
+        live = set(self.inputs)
         for t, x in enumerate(self.operations):
-            wrong = self._wrong(x, there)
-            if wrong:
-                raise ProblemError(f"{self.name}: instruction {t} ({x.name}) {wrong}")
-            there = (there | set(x.writes)) - {old for old, _ in x.in_place}
+            if mistake := self._mistake(x, live):
+                raise ProblemError(f"{self.name}: instruction {t} ({x.name}) {mistake}")
+            live = (live | set(x.writes)) - {old for old, _ in x.in_place}
         for k in self.results:
-            if k not in there:
+            if k not in live:
                 raise ProblemError(f"{self.name}: its result {k} is not there at the end")
 
-    def _wrong(self, operation: Operation, there: set[int]) -> str:
-        """About an operation, given the tensors that are there."""
+    def _mistake(self, operation: Operation, live: set[int]) -> str:
+        """A mistake of an operation, given the live tensors; "" if there is none."""
         for k in operation.reads:
-            if k not in there:
+            if k not in live:
                 return f"reads tensor {k}, which is not there"
         for k in operation.writes:
-            if k in self.given or self.operations[self.made[k]] is not operation:
+            if k in self.inputs or self.operations[self.producer[k]] is not operation:
                 return f"writes tensor {k}, which another instruction makes"
         for old, new in operation.in_place:
             if old not in operation.reads or new not in operation.writes:
@@ -94,53 +96,51 @@ class Workload:
         return ""
 
     @cached_property
-    def made(self) -> Mapping[int, int]:
-        """The step that makes each tensor."""
+    def producer(self) -> Mapping[int, int]:
+        """The step that computes each tensor."""
         return {k: t for t, x in enumerate(self.operations) for k in x.writes}
 
     @cached_property
     def storage(self) -> tuple[int, ...]:
         """The storage of each tensor: the first of those that are written over each other."""
-        found = list(range(len(self.tensors)))
+        storage = list(range(len(self.tensors)))
         for x in self.operations:
             for old, new in x.in_place:
-                found[new] = found[old]
-        return tuple(found)
+                storage[new] = storage[old]
+        return tuple(storage)
 
     @cached_property
     def shared(self) -> frozenset[int]:
-        """The tensors that are written over, or over others."""
+        """The tensors that share a storage."""
         return frozenset(k for x in self.operations for pair in x.in_place for k in pair)
 
     @cached_property
     def last(self) -> tuple[int, ...]:
-        """The last step of each tensor; of results, the number of steps."""
-        found = [self.made.get(k, -1) for k in range(len(self.tensors))]
+        """The last step that uses each tensor; of results, the number of steps."""
+        last = [self.producer.get(k, -1) for k in range(len(self.tensors))]
         for t, x in enumerate(self.operations):
             for k in x.reads:
-                found[k] = t
+                last[k] = t
         for k in self.results:
-            found[k] = len(self.operations)
-        return tuple(found)
+            last[k] = len(self.operations)
+        return tuple(last)
 
-    def placed(self, tensor: int) -> bool:
-        """Is there anything to decide about it?"""
+    def is_placed(self, tensor: int) -> bool:
+        """Return whether a tensor is large enough to be mapped."""
         return self.tensors[tensor].nbytes >= SMALLEST
 
     def __str__(self) -> str:
-        told = [x.nbytes for k, x in enumerate(self.tensors) if self.placed(k)]
+        sizes = [x.nbytes for x in self.tensors if x.nbytes >= SMALLEST]
         return (
-            f"{self.name}: {len(self.operations)} instructions, {len(told)} tensors of "
-            f"{sum(told) / 2**20:.1f} MiB, the largest of {max(told, default=0) / 2**20:.1f} MiB"
+            f"{self.name}: {len(self.operations)} instructions, {len(sizes)} tensors of "
+            f"{sum(sizes) / 2**20:.1f} MiB, the largest of {max(sizes, default=0) / 2**20:.1f} MiB"
         )
 
 
 def unmapped(workload: Workload) -> tuple[Array, ...]:
-    """The oracle: every value in an array of its own, in RAM."""
-    values: dict[int, Any] = {}
-    for k, x in workload.given.items():
-        tensor = workload.tensors[k]
-        values[k] = np.array(np.broadcast_to(np.asarray(x, tensor.dtype), tensor.shape))
+    """Run a workload with every tensor in an array of its own, in RAM: the oracle."""
+    pairs = workload.inputs.items()
+    values: dict[int, Any] = {k: np.array(workload.tensors[k].broadcast(x)) for k, x in pairs}
     for x in workload.operations:
         for k in x.writes:
             values[k] = np.empty(workload.tensors[k].shape, workload.tensors[k].dtype)

@@ -1,8 +1,8 @@
-"""Games that an agent plays, several at once, decision by decision, as pieces to learn from.
+"""Games that an agent plays, several at once, decision by decision, as segments to learn from.
 
-What leaves no choice is played by itself, and Drop-backup happens between two decisions: its price
-is in the reward. Rewards are beside those of a reference game at the same buffer, a potential (Ng
-et al., 1999): which game is best stays the same, and what is to be learned is small.
+Forced moves are played automatically, and Drop-backup happens between two decisions: its price is
+in the reward. Rewards are relative to those of a reference game at the same buffer, a potential (Ng
+et al., 1999): the best game stays the same, and the values to learn are small.
 """
 
 from __future__ import annotations
@@ -11,28 +11,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recurra.mapping.engine_choice import Engine
 from recurra.mapping.game import PREFERENCES, Action, Game
-from recurra.mapping.learn.network_inputs import GameView, view
+from recurra.mapping.learn.network_inputs import GameView, view_games
 from recurra.mapping.learn.planning import PlannedActions
-from recurra.mapping.learn.replay import ReplaySegment
+from recurra.mapping.learn.replay import ReplaySegment, returns
 from recurra.mapping.native import NativeGame
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 from recurra.nest.agents.actors import State
 from recurra.storage.mapping_problem import Solution
 
-PATIENCE = 4  # a game of more moves than so many times the buffers is begun anew
+PATIENCE = 4  # a game is restarted after this number of moves per buffer
 
 
 @dataclass(frozen=True)
-class Played:
+class FinishedGame:
     """A game that is over."""
 
     reward: int  # picoseconds
-    moves: int  # that left a choice
-    actions: tuple[int, ...]  # of those
+    moves: int  # the number of decisions
+    actions: tuple[int, ...]  # the decisions
     solution: Solution
 
 
@@ -40,22 +39,22 @@ Decide = Callable[[GameView], PlannedActions]
 
 
 def reference(flat: FlatProblem, engine: Engine) -> Ints:
-    """[N + 1] picoseconds gained before each buffer by the game that stays where it can."""
+    """Return [N + 1]: the picoseconds gained before each buffer in the game that prefers NoCopy."""
     game = engine.game(flat)
     game.play(np.ones(len(flat.size), np.uint8))
-    found = np.zeros(len(flat.size) + 1, np.int64)
+    rewards = np.zeros(len(flat.size) + 1, np.int64)
     while True:
-        found[game.index] = game.reward
+        rewards[game.index] = game.reward
         if not game.index:
-            return found
+            return rewards
         game.undo()
 
 
 class Lanes:
-    """Games side by side; a lane's next game follows on the one that is over.
+    """Games that are played side by side; each lane begins a new game when one is over.
 
-    `again`: the part of these that begins somewhere in the best game so far. The first lane's games
-    always begin at the start.
+    `again`: the share of new games that begin somewhere in the best game so far. Those of the first
+    lane always begin at the start.
     """
 
     def __init__(
@@ -73,22 +72,22 @@ class Lanes:
         self.actions: list[list[int]] = [[] for _ in range(count)]
         for g in self.games:
             g.advance()
-        self.seen = self._view()
-        self.playable = not self.games[0].done  # somewhere there is a choice
+        self.views = self._view()
+        self.playable = not self.games[0].done  # there is a decision
 
     def _view(self) -> GameView:
-        return view(self.games, [len(x) for x in self.actions], self.cells)
+        return view_games(self.games, [len(x) for x in self.actions], self.cells)
 
     def play(
         self, decide: Decide, count: int, random: np.random.Generator | None = None
-    ) -> tuple[ReplaySegment, list[Played]]:
+    ) -> tuple[ReplaySegment, list[FinishedGame]]:
         """Play so many decisions of each game; return them, and the games that ended.
 
-        `random` decides where games begin.
+        `random` draws where new games begin.
         """
-        played, ended = self.play_while(lambda: True, decide, count, random)
-        assert played is not None, "nothing has ended it"
-        return played, ended
+        segment, ended = self.play_while(lambda: True, decide, count, random)
+        assert segment is not None, "it always runs to the end"
+        return segment, ended
 
     def play_while(
         self,
@@ -96,24 +95,24 @@ class Lanes:
         decide: Decide,
         count: int,
         random: np.random.Generator | None = None,
-    ) -> tuple[ReplaySegment | None, list[Played]]:
-        """The same, but None in place of decisions if it is not running before each of them."""
+    ) -> tuple[ReplaySegment | None, list[FinishedGame]]:
+        """Do the same, but return None for the decisions if `running` is false before one."""
         rows: list[tuple[GameView, PlannedActions, tuple[float, ...], tuple[float, ...]]] = []
-        ended: list[Played] = []
+        ended: list[FinishedGame] = []
         for _ in range(count):
             if not running():
                 return None, ended
-            plan = PlannedActions(*(np.asarray(x) for x in decide(self.seen)))
-            before = self.seen
+            plan = PlannedActions(*(np.asarray(x) for x in decide(self.views)))
+            before = self.views
             steps = [self._step(k, int(a), ended, random) for k, a in enumerate(plan.action)]
             rewards, discounts = zip(*steps, strict=True)
-            self.seen = self._view()
+            self.views = self._view()
             rows.append((before, plan, rewards, discounts))
-        last = PlannedActions(*(np.asarray(x) for x in decide(self.seen)))
-        views = [row[0] for row in rows] + [self.seen]
+        last = PlannedActions(*(np.asarray(x) for x in decide(self.views)))
+        views = [row[0] for row in rows] + [self.views]
         values = [row[1].value for row in rows] + [last.value]
         return ReplaySegment(
-            seen=GameView(*(np.stack(x, 1) for x in zip(*views, strict=True))),
+            views=GameView(*(np.stack(x, 1) for x in zip(*views, strict=True))),
             action=np.stack([row[1].action for row in rows], 1).astype(np.int32),
             reward=np.array([row[2] for row in rows], np.float32).T,
             discount=np.array([row[3] for row in rows], np.float32).T,
@@ -122,39 +121,39 @@ class Lanes:
         ), ended
 
     def _step(
-        self, lane: int, action: int, ended: list[Played], random: np.random.Generator | None
+        self, lane: int, action: int, ended: list[FinishedGame], random: np.random.Generator | None
     ) -> tuple[float, float]:
-        """Reward and discount; a game that is over is told, and begun anew."""
-        g, done = self.games[lane], self.actions[lane]
-        done.append(action)
-        reward = stepped(g, action, self.expected)
-        endless = len(done) > PATIENCE * len(self.flat.size)
+        """Play an action; return reward and discount. A finished game is noted, and replaced."""
+        g, actions = self.games[lane], self.actions[lane]
+        actions.append(action)
+        reward = play_action(g, action, self.expected)
+        endless = len(actions) > PATIENCE * len(self.flat.size)
         if not (g.done or endless):
             return reward, 1.0
         if g.done:
-            ended.append(Played(g.reward, len(done), tuple(done), g.solution()))
-            self.best = max(self.best, (g.reward, tuple(done)), key=lambda x: x[0])
+            ended.append(FinishedGame(g.reward, len(actions), tuple(actions), g.solution()))
+            self.best = max(self.best, (g.reward, tuple(actions)), key=lambda x: x[0])
         self._begin(lane, self._opening(lane, random))
         return reward, 0.0
 
     def _opening(self, lane: int, random: np.random.Generator | None) -> Sequence[int]:
-        """The decisions that a lane's next game begins with."""
+        """The first decisions of a lane's next game."""
         best = self.best[1]
         if random is None or not lane or not best or random.random() >= self.again:
             return ()
         return best[: int(random.integers(len(best)))]
 
     def _begin(self, lane: int, decisions: Sequence[int]) -> None:
-        """A new game, in which this was decided."""
+        """Begin a new game with these decisions."""
         g = self.games[lane]
         g.reset()
         g.advance()
         for action in decisions:
-            stepped(g, action, self.expected)
+            play_action(g, action, self.expected)
         self.actions[lane] = list(decisions)
 
     def state(self) -> dict[str, object]:
-        """The decisions of each game that is not over, and of the best one."""
+        """The decisions of each running game and of the best one, for a checkpoint."""
         lanes = {str(k): np.array(x, np.int8) for k, x in enumerate(self.actions)}
         return {**lanes, "best": np.array(self.best[1], np.int8), "reward": self.best[0]}
 
@@ -162,11 +161,11 @@ class Lanes:
         self.best = (int(state["reward"]), tuple(state["best"].tolist()))
         for k in range(len(self.games)):
             self._begin(k, state[str(k)].tolist())
-        self.seen = self._view()
+        self.views = self._view()
 
 
-def stepped(game: Game | NativeGame, action: int, expected: Ints) -> float:
-    """Plays an action and what it leaves no choice about; the reward, of all there is to gain."""
+def play_action(game: Game | NativeGame, action: int, expected: Ints) -> float:
+    """Play an action and the forced moves after it; return the reward relative to the reference."""
     before, index = game.reward, game.index
     game.step(Action(action))
     game.advance()
@@ -174,61 +173,52 @@ def stepped(game: Game | NativeGame, action: int, expected: Ints) -> float:
     return float(gained) / max(1, game.flat.problem.total)
 
 
-def wishes_of(answer: Solution) -> Ints:
-    """[N] preferences that play toward a mapping: copied, kept or dropped as there."""
+def preferences_of(answer: Solution) -> Ints:
+    """Return the preferences [N] that play toward a mapping: Copy, NoCopy or Drop as there."""
     kinds = [2 if p is None else 0 if p.copied else 1 for p in answer.placements]
     return np.array(kinds, np.int64)
 
 
-def decided(flat: FlatProblem, engine: Engine, wishes: Ints) -> Played:
-    """The game that preferences play."""
+def play_preferences(flat: FlatProblem, engine: Engine, preferences: Ints) -> FinishedGame:
+    """Play the game of these preferences."""
     game, actions = engine.game(flat), list[int]()
     while game.advance():
-        order = PREFERENCES[int(wishes[game.index])]
+        order = PREFERENCES[int(preferences[game.index])]
         action = next(a for a in order if game.move(a) is not None)
         actions.append(int(action))
         game.step(action)
-    return Played(game.reward, len(actions), tuple(actions), game.solution())
+    return FinishedGame(game.reward, len(actions), tuple(actions), game.solution())
 
 
 def replay_segment(
     flat: FlatProblem,
     engine: Engine,
     expected: Ints,
-    games: Sequence[Played],
+    games: Sequence[FinishedGame],
     segment: int,
     cells: int,
 ) -> ReplaySegment:
-    """Games as pieces, from the first on again to fill the last; policies are their actions."""
+    """Cut games into segments; their actions are the policies, and repeat to fill the last."""
     decisions = [a for g in games for a in g.actions]
     length = len(decisions)
     count = -(-length // segment) * segment
-    played = np.resize(decisions, count)
-    plans = iter([*played, 0])
+    plans = iter([*np.resize(decisions, count), 0])
 
     def decide(view: GameView) -> PlannedActions:
         a = [next(plans)]
         return PlannedActions(np.array(a), np.eye(len(Action), dtype=np.float32)[a], np.zeros(1))
 
     whole, _ = Lanes(flat, engine, expected, 1, cells).play(decide, count)
-    worth = _worth(whole, 0.0, length)[count % length]  # the state behind the last piece
-    value = _worth(whole, float(worth), count)
+    reward, discount = whole.reward[0], whole.discount[0]
+    after = returns(reward[:length], discount[:length], 0.0)[count % length]
+    value = returns(reward, discount, float(after))
     at = np.arange(0, count, segment)[:, None] + np.arange(segment + 1)
     before = at[:, :-1]
     return ReplaySegment(
-        seen=GameView(*(x[0][at] for x in whole.seen)),
+        views=GameView(*(x[0][at] for x in whole.views)),
         action=whole.action[0][before],
-        reward=whole.reward[0][before],
-        discount=whole.discount[0][before],
+        reward=reward[before],
+        discount=discount[before],
         policy=whole.policy[0][before],
         value=value[at],
     )
-
-
-def _worth(whole: ReplaySegment, last: float, count: int) -> NDArray[np.float32]:
-    """[count + 1] what was still to come in the states of demonstrated games."""
-    worth = np.zeros(count + 1, np.float32)
-    worth[count] = last
-    for k in reversed(range(count)):
-        worth[k] = whole.reward[0, k] + whole.discount[0, k] * worth[k + 1]
-    return worth

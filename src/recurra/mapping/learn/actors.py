@@ -1,7 +1,7 @@
-"""Actors, who play while the learner learns: here, in turns, or in processes that are watched.
+"""Actors that play games for the learner: in its process, in turns, or in supervised processes.
 
-A process that dies, or does not answer, is replaced by another one with other random numbers
-(`support/workers/`), on this machine or, through Ray, on those of a cluster.
+A process that dies or hangs is replaced by another one with other random numbers
+(`support/workers/`), on this machine or, through Ray, on a cluster.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.engine_choice import Engine
-from recurra.mapping.learn.acting import Lanes, Played, reference
-from recurra.mapping.learn.network_inputs import AnyArray, GameView, surroundings
+from recurra.mapping.learn.acting import FinishedGame, Lanes, reference
+from recurra.mapping.learn.network_inputs import AnyArray, GameView, program_features
 from recurra.mapping.learn.planning import Forest, PlannedActions, planner
 from recurra.mapping.learn.replay import ReplaySegment
 from recurra.mapping.learn.settings import AgentSettings
@@ -28,10 +28,10 @@ from recurra.nest.agents.actors import State
 from recurra.storage.mapping_problem import Problem
 from recurra.support.workers import processes
 from recurra.support.workers.cluster import Cluster
-from recurra.support.workers.supervisor import Crew, Means, Say
+from recurra.support.workers.supervisor import Crew, Say, WorkerFactory
 
 ActorSeed = tuple[Path | None, AgentSettings, tuple[int, ...]]
-"""The native library, the settings, what random numbers begin with"""
+"""The native library, the settings, and the seed of random numbers"""
 
 
 class ActorsLost(RecurraError):
@@ -39,26 +39,26 @@ class ActorsLost(RecurraError):
 
 
 class ActorRequest(NamedTuple):
-    """Weights, the temperature, and the CPU seconds that the answer may take."""
+    """The weights, the temperature, and the CPU seconds that the answer may take."""
 
     weights: Mapping[str, AnyArray]
-    heat: float
+    temperature: float
     seconds: float = float("inf")
 
 
 class Answer(NamedTuple):
-    """Pieces, games that ended, CPU seconds that this took in another process.
+    """Segments, games that ended, and the CPU seconds that this took in another process.
 
-    There are no pieces where the time was over first.
+    There are no segments if the time was over first.
     """
 
-    pieces: ReplaySegment | None
-    ended: list[Played]
+    segments: ReplaySegment | None
+    ended: list[FinishedGame]
     seconds: float
 
 
 class GameActor:
-    """Lanes of games, and how they are decided."""
+    """Lanes of games, and the planner that plays them."""
 
     def __init__(
         self, flat: FlatProblem, engine: Engine, settings: AgentSettings, seed: tuple[int, ...]
@@ -67,7 +67,7 @@ class GameActor:
         self.settings, self.random = settings, np.random.default_rng(seed)
         self.lanes = Lanes(flat, engine, expected, settings.lanes, settings.cells, settings.again)
         self.warmth = np.linspace(settings.coolest, 1.0, settings.lanes, dtype=np.float32)[:, None]
-        self.near = surroundings(flat)
+        self.program = program_features(flat)
         self.forest = Forest(flat, settings.cells, expected, self.lanes.games)
         self.plan = planner(settings)
 
@@ -75,25 +75,25 @@ class GameActor:
         begin = time.process_time()
         weights = {k: jax.numpy.asarray(v) for k, v in request.weights.items()}
 
-        def decide(seen: GameView) -> PlannedActions:
+        def decide(views: GameView) -> PlannedActions:
             key = jax.random.key(int(self.random.integers(2**32)))
-            return self.plan(weights, self.near, seen, key, heat, self.forest.number)
+            return self.plan(weights, self.program, views, key, temperature, self.forest.number)
 
-        heat = np.float32(request.heat) * self.warmth
-        pieces, ended = self.lanes.play_while(
+        temperature = np.float32(request.temperature) * self.warmth
+        segments, ended = self.lanes.play_while(
             lambda: time.process_time() - begin < request.seconds,
             decide,
             self.settings.segment,
             self.random,
         )
-        return Answer(pieces, ended, 0.0)
+        return Answer(segments, ended, 0.0)
 
 
 class Actors(Protocol):
-    """One request at a time for each."""
+    """One or several actors, each with one request at a time."""
 
     def answer(self, request: ActorRequest) -> Answer:
-        """The next answer; whoever gave it is asked again with this request."""
+        """Return the next answer, and send this request to its actor."""
         ...
 
     def state(self) -> dict[str, object]: ...
@@ -103,8 +103,8 @@ class Actors(Protocol):
     def close(self) -> None: ...
 
 
-class Here:
-    """One actor, in this process."""
+class LocalActor:
+    """One actor in this process."""
 
     def __init__(
         self, flat: FlatProblem, engine: Engine, settings: AgentSettings, seed: int
@@ -112,10 +112,10 @@ class Here:
         self.actor = GameActor(flat, engine, settings, (seed, 0))
 
     def answer(self, request: ActorRequest) -> Answer:
-        """Answer a request; a checkpoint keeps nothing of games that were played in part."""
+        """Answer a request; undo the moves of an incomplete answer, for checkpoints."""
         before = copy.deepcopy(self.state())
         answer = self.actor.work(request)
-        if answer.pieces is None:
+        if answer.segments is None:
             self.restore(before)
         return answer
 
@@ -127,62 +127,62 @@ class Here:
         self.actor.random = state["random"]
 
     def close(self) -> None:
-        """Nothing was started."""
+        pass
 
 
 class ActorPool:
-    """The actors that the settings ask for, each in a process of its own, here or on a cluster."""
+    """The actors of the settings, each in its own process, on this machine or a cluster."""
 
     def __init__(
         self, problem: Problem, library: Path | None, settings: AgentSettings, seed: int,
         say: Say | None = None,
     ) -> None:  # fmt: skip
-        self.given, self.seed, self.born = (library, settings), seed, 0
+        self.library, self.settings, self.seed, self.started = library, settings, seed, 0
         self.crew = Crew(
-            means(problem, settings),
+            worker_factory(problem, settings),
             settings.actors,
-            self._given,
+            self._arguments,
             patience=settings.patience,
             say=say,
             lost=ActorsLost,
         )
 
-    def _given(self, who: int) -> ActorSeed:
-        self.born += 1
-        return (*self.given, (self.seed, self.born))
+    def _arguments(self, worker: int) -> ActorSeed:
+        self.started += 1
+        return self.library, self.settings, (self.seed, self.started)
 
     def answer(self, request: ActorRequest) -> Answer:
         weights = {k: np.asarray(v) for k, v in request.weights.items()}
         each = request.seconds / self.crew.count
         request = request._replace(weights=weights, seconds=each)
         self.crew.ask_idle(request)
-        who, found = self.crew.answer()
-        self.crew.ask(who, request)
-        return found
+        worker, answer = self.crew.answer()
+        self.crew.ask(worker, request)
+        return answer
 
     def state(self) -> dict[str, object]:
-        return {"born": self.born}
+        return {"born": self.started}
 
     def restore(self, state: State) -> None:
-        self.born = state["born"]  # other random numbers than before
+        self.started = state["born"]  # for other random numbers than before
 
     def close(self) -> None:
         self.crew.close()
 
 
-def means(problem: Problem, settings: AgentSettings) -> Means[Any]:
-    """The place where actors run."""
+def worker_factory(problem: Problem, settings: AgentSettings) -> WorkerFactory[Any]:
+    """Return where actors run: on a cluster, or in processes of this machine."""
     if settings.pool == "ray":
         return Cluster(start, problem, settings.address, JAX_PLATFORMS="cpu")
     return processes.Processes(start, problem, JAX_PLATFORMS="cpu")
 
 
-def start(given: ActorSeed, problem: Problem) -> Callable[[ActorRequest], Answer]:
-    """Start an actor elsewhere; return the function that answers requests.
+def start(arguments: ActorSeed, problem: Problem) -> Callable[[ActorRequest], Answer]:
+    """Create an actor in another process; return the function that answers requests.
 
-    Another machine has no such library: its own engine plays there.
+    A machine without the native library uses its own engine.
     """
-    library, settings, seed = given
+    library, settings, seed = arguments
     actor = GameActor(flat(problem), _engine(library), settings, seed)
 
     def work(request: ActorRequest) -> Answer:

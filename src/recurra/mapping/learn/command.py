@@ -1,4 +1,4 @@
-"""`recurra map train`: an agent for one program, with a checkpoint to go on from."""
+"""`recurra map train`: train an agent for one program, with checkpoints to resume from."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Literal
 from tyro.conf import Positional
 
 from recurra.errors import Interrupted, RecurraError
-from recurra.mapping.commands import nbytes, problem_of
+from recurra.mapping.commands import fast_size_of, problem_of
 from recurra.mapping.engine_choice import Which, engine
 from recurra.mapping.learn.settings import PRESETS, AgentSettings, Planning
 from recurra.mapping.search import Search, solver
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Problem, Solution
 from recurra.support import atomic_write
-from recurra.support.flags import typed
-from recurra.support.workers.cluster import checked
+from recurra.support.flags import command_line
+from recurra.support.workers.cluster import check_address
 from recurra.support.workers.supervisor import Where
 
 AGENTS: dict[str, Planning] = {"muzero": "learned", "alphazero": "true", "policy": "none"}
@@ -70,15 +70,15 @@ class MapTrainCommand:
         from recurra.mapping.learn.search_by_learning import play_and_learn
         from recurra.storage.mapping_problem_text import solution_to_json
 
-        s = self.settings()
-        problem = problem_of(self.file, None if self.fast_size is None else nbytes(self.fast_size))
+        settings = self.settings()
+        problem = problem_of(self.file, fast_size_of(self.fast_size))
         chosen = engine(self.engine)
-        print(f"{problem}\n{chosen.told}", file=sys.stderr)
-        curve, checkpoint = self.begun()
+        print(f"{problem}\n{chosen.description}", file=sys.stderr)
+        curve, checkpoint = self.prepare_folder()
         lines = curve.read_text().splitlines() if curve.exists() else []
         total = max(1, problem.total)
 
-        def told(spent: float, reward: int, solution: Solution) -> None:
+        def progress(spent: float, reward: int, solution: Solution) -> None:
             lines.append(json.dumps({"cpu_s": round(spent, 3), "share": reward / total}))
             atomic_write.save(curve, "".join(f"{line}\n" for line in lines))
 
@@ -87,29 +87,29 @@ class MapTrainCommand:
         @solver
         def solve(search: Search) -> None:
             try:
-                play_and_learn(search, s, checkpoint)
+                play_and_learn(search, settings, checkpoint)
             except KeyboardInterrupt:
                 stopped.set()
                 raise
             if search.stopped:
                 stopped.set()
 
-        with redirect_stdout(sys.stderr):  # Ray tells there of workers that die
-            answer = solve(problem, self.seconds, self.seed, told, chosen)
+        with redirect_stdout(sys.stderr):  # Ray prints there that workers die
+            answer = solve(problem, self.seconds, self.seed, progress, chosen)
         answer = self.best(problem, answer)
         atomic_write.save(self.folder / "answer.json", solution_to_json(problem, answer))
         if stopped.is_set():
             raise self.interrupted(checkpoint)
         share = answer.reward(problem) / total
         if self.json:
-            found = {"problem": problem.name, "agent": self.agent, "seed": self.seed}
-            print(json.dumps({**found, "share": share, "folder": str(self.folder)}))
+            run = {"problem": problem.name, "agent": self.agent, "seed": self.seed}
+            print(json.dumps({**run, "share": share, "folder": str(self.folder)}))
         else:
             print(f"{answer}\ngains {share:.4f} of all there is to gain; kept in {self.folder}")
         return 0
 
     def best(self, problem: Problem, answer: Solution) -> Solution:
-        """This answer, or that of the runs that this one goes on from, if it gains more."""
+        """This answer, or that of the resumed run if it gains more."""
         from recurra.storage.mapping_problem_text import solution_from_json
 
         file = self.folder / "answer.json"
@@ -124,14 +124,14 @@ class MapTrainCommand:
         return before if before.reward(problem) > answer.reward(problem) else answer
 
     def interrupted(self, checkpoint: Path) -> Interrupted:
-        """The error that tells of Ctrl-C, and how to go on."""
+        """The error of Ctrl-C, with the command that resumes."""
         if not checkpoint.exists():
             facts = f"nothing is learned yet; the best answer so far is in {self.folder}"
             return Interrupted("interrupted", facts=facts, hint="start it again")
         return Interrupted(
             "interrupted",
             facts=f"what was learned, and the best answer so far, are in {self.folder}",
-            hint=f"go on with: {typed('recurra map train', replace(self, resume=True))}",
+            hint=f"go on with: {command_line('recurra map train', replace(self, resume=True))}",
         )
 
     def settings(self) -> AgentSettings:
@@ -141,7 +141,7 @@ class MapTrainCommand:
             raise RecurraError(f"somebody must play, not {self.actors} actors")
         s = replace(s, actors=self.actors or s.actors, address=self.address)
         s = replace(s, pool=self.pool or ("processes" if self.actors else s.pool))
-        checked(s.pool, s.address)
+        check_address(s.pool, s.address)
         if self.demonstrate is not None:
             if not 0 <= self.demonstrate < 1:
                 raise RecurraError(
@@ -151,8 +151,8 @@ class MapTrainCommand:
             s = replace(s, demonstrate=self.demonstrate)
         return s
 
-    def begun(self) -> tuple[Path, Path]:
-        """The files of curve and checkpoint; raises RecurraError where others would be lost."""
+    def prepare_folder(self) -> tuple[Path, Path]:
+        """The files of curve and checkpoint; raises RecurraError if earlier ones would be lost."""
         curve, checkpoint = self.folder / "curve.jsonl", self.folder / "checkpoint.npz"
         if self.resume and not checkpoint.exists():
             raise RecurraError(
@@ -161,7 +161,7 @@ class MapTrainCommand:
                 hint="leave out --resume",
             )
         if not self.resume and checkpoint.exists():
-            again = typed("recurra map train", replace(self, resume=True))
+            again = command_line("recurra map train", replace(self, resume=True))
             raise RecurraError(
                 f"what was learned before is in {self.folder}",
                 facts=f"{checkpoint.name} is there, and would be lost",

@@ -1,57 +1,55 @@
-"""Games to learn from: toward answers of the default solver, and what annealing makes of them.
+"""Demonstration games: toward answers of the default solver, then improved by annealing.
 
-An answer without regard to the game's order is played as far as the game lets it; that game's
-actions are then annealed.
+A game follows an order-free answer as far as its rules allow; the actions of the best game are then
+annealed.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from recurra.mapping.learn.acting import Played, decided, wishes_of
+from recurra.mapping.learn.acting import FinishedGame, play_preferences, preferences_of
 from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
-from recurra.mapping.solvers.annealing import Wishes, anneal
+from recurra.mapping.solvers.game_search import Preferences, anneal
 from recurra.storage.mapping_problem import Solution
 
-ARRANGED = 0.3  # of their time: the default solver's
-HOT = 1e-3  # of all there is to gain: a good game is not to be melted
-APART = 0.002  # of all there is to gain: of games that hardly differ one is enough
+ARRANGED = 0.3  # the default solver's share of the time
+HOT = 1e-3  # the initial temperature, as a share of all there is to gain: low, as games are good
+APART = 0.002  # the least difference of kept games' rewards, as a share of all there is to gain
 
 
-def demonstrations(search: Search, settings: AgentSettings) -> list[Played]:
-    """Play demonstrations, at most half as many as games are kept; the best comes last."""
+def demonstrations(search: Search, settings: AgentSettings) -> list[FinishedGame]:
+    """Play demonstrations, at most half of `settings.shown`; the best comes last."""
     if not settings.demonstrate:
         return []
     seconds = settings.demonstrate * search.seconds
-    start = arranged(search, settings, ARRANGED * seconds)
-    wishes = [*start, annealed(search, start[-1], (1 - ARRANGED) * seconds)]
-    games = [decided(search.flat, search.engine, x.astype(np.int64)) for x in wishes]
-    kept: list[Played] = []
+    start = default_solver_preferences(search, settings, ARRANGED * seconds)
+    seed = int(search.random.integers(2**31))
+    budget = Search(search.problem, (1 - ARRANGED) * seconds, seed, None, search.engine)
+    preferences = [*start, anneal(budget, start[-1], HOT)]
+    games = [play_preferences(search.flat, search.engine, x.astype(np.int64)) for x in preferences]
+    kept: list[FinishedGame] = []
     for game in sorted(games, key=lambda g: -g.reward):
         if not kept or kept[-1].reward - game.reward > APART * search.scale:
             kept.append(game)
     return kept[: settings.shown // 2][::-1]
 
 
-def arranged(search: Search, settings: AgentSettings, seconds: float) -> list[Wishes]:
-    """Preferences that play toward the default solver's last answers; the best last."""
-    found: list[Wishes] = [np.ones(len(search.flat.size), np.uint8)]
+def default_solver_preferences(
+    search: Search, settings: AgentSettings, seconds: float
+) -> list[Preferences]:
+    """Return preferences that play toward the default solver's last answers; the best last."""
+    found: list[Preferences] = [np.ones(len(search.flat.size), np.uint8)]
     solve, seed = solver_of("default"), int(search.random.integers(2**31))
-    told: list[Solution] = []
-    solve(search.problem, seconds, seed, lambda *x: told.append(x[2]), search.engine)
-    found += [wishes_of(x).astype(np.uint8) for x in told[-settings.shown :]]
+    answers: list[Solution] = []
+    solve(search.problem, seconds, seed, lambda *x: answers.append(x[2]), search.engine)
+    found += [preferences_of(x).astype(np.uint8) for x in answers[-settings.shown :]]
     game = search.engine.game(search.flat)
 
-    def worth(wishes: Wishes) -> int:
+    def reward(preferences: Preferences) -> int:
         game.reset()
-        return game.play(wishes)
+        return game.play(preferences)
 
-    return sorted(found, key=worth)
-
-
-def annealed(search: Search, wishes: Wishes, seconds: float) -> Wishes:
-    """The best preferences that annealing finds from these."""
-    seed = int(search.random.integers(2**31))
-    return anneal(Search(search.problem, seconds, seed, None, search.engine), wishes, HOT)
+    return sorted(found, key=reward)

@@ -1,12 +1,13 @@
-"""The learner: demonstrations, games of its actors, fresh targets for old ones, gradients.
+"""The learner: demonstrations, games of its actors, fresh targets for old games, gradients.
 
-A round takes an actor's answer, plans anew for as many old pieces, and updates the weights so many
-times. A checkpoint has all that the next round depends on: with actors in turns, learning goes on
-from it as if it had never stopped, to the last bit.
+A round takes an actor's answer, plans an old segment again, and updates the weights several times.
+A checkpoint has everything that the next round depends on: with an actor in turns, learning
+continues from it in exactly the same way.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -18,13 +19,13 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from recurra.mapping.engine_choice import Engine
-from recurra.mapping.learn.acting import Played, reference, replay_segment
-from recurra.mapping.learn.actors import ActorPool, ActorRequest, Actors, Here
+from recurra.mapping.learn.acting import FinishedGame, reference, replay_segment
+from recurra.mapping.learn.actors import ActorPool, ActorRequest, Actors, LocalActor
 from recurra.mapping.learn.network import (
     Weights,
     dynamics,
+    expected_value,
     initial,
-    number,
     predict,
     represent,
     two_hot,
@@ -32,31 +33,26 @@ from recurra.mapping.learn.network import (
 from recurra.mapping.learn.network_inputs import (
     AnyArray,
     GameView,
-    Surroundings,
+    ProgramFeatures,
     legal,
-    surroundings,
+    program_features,
 )
 from recurra.mapping.learn.planning import NEVER, PlannedActions, planner
-from recurra.mapping.learn.replay import Batch, Replay, ReplaySegment, pieces_of
+from recurra.mapping.learn.replay import Batch, Replay, segments_of
 from recurra.mapping.learn.settings import COMPILING, AgentSettings
 from recurra.mapping.struct_of_arrays import FlatProblem
 from recurra.nest.agents.actors import State
 from recurra.nest.agents.learning import keep, resumed
 from recurra.nest.agents.network import AdamState, clipped
-from recurra.nest.agents.replay import ReplayBuffer
 
 VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
-LEARNER = "mapping, Adam of one vector"  # what a checkpoint is of
+LEARNER = "mapping, Adam of one vector"  # identifies checkpoints of this learner
 LONGEST_GRADIENT = 1.0
-KEEN = 3.0  # without planning: how much an action that did better than expected counts, per spread
+KEEN = 3.0  # without planning: the weight of an advantage of one standard deviation
 
-FIRST_ANSWER = 1.5 * COMPILING  # CPU seconds in which a search is compiled, and played with
+FIRST_ANSWER = 1.5 * COMPILING  # CPU seconds of the first answer, compiling included
 
-Train = Callable[[Weights, AdamState, Surroundings, Batch], tuple[Weights, AdamState]]
-
-
-def _unlimited() -> float:
-    return float("inf")
+Train = Callable[[Weights, AdamState, ProgramFeatures, Batch], tuple[Weights, AdamState]]
 
 
 class GameLearner:
@@ -68,121 +64,115 @@ class GameLearner:
         engine: Engine,
         settings: AgentSettings,
         seed: int,
-        left: Callable[[], float] = _unlimited,
+        left: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """`left`: how many CPU seconds there are."""
+        """`left`: the CPU seconds that are left."""
         self.flat, self.engine, self.settings, self.seed = flat, engine, settings, seed
         self.left = left
         self.random = np.random.default_rng((seed, 1))
-        self.near = surroundings(flat)
-        self.weights: Weights = initial(settings, self.near, seed)
+        self.program = program_features(flat)
+        self.weights: Weights = initial(settings, self.program, seed)
         self.adam = AdamState.zero(_as_one(self.weights))
         self.replay = Replay(settings.replay, settings.segment)
         self.rounds = self.updates = 0
-        self.owed = 0  # updates that there was no time for
-        self.best = 0  # picoseconds, of the games that were shown
-        self.elsewhere = 0.0  # CPU seconds of actors in other processes
+        self.pending_updates = 0  # due updates for which there was no time
+        self.best = 0  # picoseconds of the best demonstration
+        self.worker_seconds = 0.0  # CPU seconds of actors in other processes
         self.actors: Actors = (
-            Here(flat, engine, settings, seed)
+            LocalActor(flat, engine, settings, seed)
             if settings.pool == "turns"
             else ActorPool(flat.problem, engine.library, settings, seed)
         )
-        self.plan = planner(settings) if settings.planning == "learned" else None  # of old states
+        self.plan = planner(settings) if settings.planning == "learned" else None  # for old states
         self.train = trainer(settings)
 
-    def show(self, games: Sequence[Played]) -> None:
-        """Demonstrations, the best last; games without a decision teach nothing.
+    def add_demonstrations(self, games: Sequence[FinishedGame]) -> None:
+        """Add games with decisions as demonstrations, the best last.
 
-        As many are kept as `settings.shown` games like the longest of these are long.
+        The replay buffer keeps `settings.shown` games of the length of the longest one.
         """
-        some = [g for g in games if g.actions]
-        if some:
+        games = [g for g in games if g.actions]
+        if games:
             s, expected = self.settings, reference(self.flat, self.engine)
-            pieces = -(-max(g.moves for g in some) // s.segment)
-            new = replay_segment(self.flat, self.engine, expected, some, s.segment, s.cells)
-            self.replay.show(new, max(len(new.action), s.shown * pieces))
-            self.best = max(self.best, *(g.reward for g in some))
+            longest = -(-max(g.moves for g in games) // s.segment)
+            new = replay_segment(self.flat, self.engine, expected, games, s.segment, s.cells)
+            self.replay.add_demonstrations(new, max(len(new.action), s.shown * longest))
+            self.best = max(self.best, *(g.reward for g in games))
             if not self.rounds and not self.updates:
-                self.owed = s.warmup
+                self.pending_updates = s.warmup
 
     @property
-    def heat(self) -> float:
-        """The temperature of now."""
+    def temperature(self) -> float:
+        """The temperature after so many updates."""
         s = self.settings
         done = min(1.0, self.updates / max(1, s.temperature_decay))
         return s.temperature + (s.final_temperature - s.temperature) * done
 
-    def round(self) -> list[Played]:
-        """The games that ended meanwhile; raises `ActorsLost` where no actor answers any more.
+    def round(self) -> list[FinishedGame]:
+        """Run one round; return the games that ended in it.
 
-        A round is not counted if the time was over before its answer.
+        A round is not counted if the time was over before its answer. Raises `ActorsLost` if no
+        actor answers.
         """
-        self._update_owed(spare=0.0 if self.rounds else FIRST_ANSWER)
-        answer = self.actors.answer(ActorRequest(self.weights, self.heat, self.left()))
-        self.elsewhere += answer.seconds
-        if answer.pieces is not None:
-            self.replay.add(answer.pieces)
+        self._update_pending(reserve=0.0 if self.rounds else FIRST_ANSWER)
+        answer = self.actors.answer(ActorRequest(self.weights, self.temperature, self.left()))
+        self.worker_seconds += answer.seconds
+        if answer.segments is not None:
+            self.replay.add(answer.segments)
             self.reanalyse()
-            self.owed += self.settings.updates
+            self.pending_updates += self.settings.updates
             self.rounds += 1
-            self._update_owed()
+            self._update_pending()
         return answer.ended
 
-    def _update_owed(self, spare: float = 0.0) -> None:
-        """The updates that are due, while more time is left than this; the others remain due."""
-        while self.owed and self.left() > spare:
+    def _update_pending(self, reserve: float = 0.0) -> None:
+        """Make the due updates while more time is left than the reserve."""
+        while self.pending_updates and self.left() > reserve:
             self.update(1)
-            self.owed -= 1
+            self.pending_updates -= 1
 
     def reanalyse(self) -> None:
-        """Plans anew for a few old pieces, those of demonstrations included."""
+        """Plan one old segment again, from own games or demonstrations."""
         if self.plan is None or not self.settings.reanalyse:
             return
-        buffers = [x for x in (self.replay.own, self.replay.shown) if len(x)]
+        buffers = [x for x in (self.replay.own, self.replay.demonstrations) if len(x)]
         buffer = buffers[int(self.random.integers(len(buffers)))]
         lane = int(self.random.integers(len(buffer)))
-        old = pieces_of({name: x[lane] for name, x in buffer.rows.items()})
-        self._renew(buffer, lane, *self._planned(old.seen), old)
-
-    def _planned(self, seen: GameView) -> tuple[np.ndarray, np.ndarray]:
-        """Policies and values of a piece's states, as many at once as actors have: one program."""
-        assert self.plan is not None
-        at, width = np.arange(len(seen.index)), self.settings.lanes
-        heat = np.full((width, 1), self.heat, np.float32)
-        found: list[PlannedActions] = []
-        for start in range(0, len(at), width):
-            key = jax.random.key(int(self.random.integers(2**32)))
-            some = np.resize(at[start : start + width], width)
-            found.append(self.plan(self.weights, self.near, seen.at(some), key, heat, 0))
-        policy, value = (np.concatenate([np.asarray(p[k]) for p in found]) for k in (1, 2))
-        return policy[: len(at)], value[: len(at)]
-
-    def _renew(
-        self,
-        buffer: ReplayBuffer,
-        lane: int,
-        policy: np.ndarray,
-        value: np.ndarray,
-        old: ReplaySegment,
-    ) -> None:
+        old = segments_of({name: x[lane] for name, x in buffer.rows.items()})
+        policy, value = self._planned(old.views)
         new = policy[:-1]
-        if buffer is self.replay.shown:  # the values of demonstrations are those of their games
+        if buffer is self.replay.demonstrations:  # their values are the returns of their games
             part = self.settings.imitate
             new = part * np.eye(new.shape[-1], dtype=np.float32)[old.action] + (1 - part) * new
         else:
             buffer.rows["value"][lane] = value
         buffer.rows["policy"][lane] = new
 
+    def _planned(self, views: GameView) -> tuple[np.ndarray, np.ndarray]:
+        """The policies and values of a segment's states.
+
+        They are planned in the batches of actors, so that the planner is compiled once.
+        """
+        assert self.plan is not None
+        at, width = np.arange(len(views.index)), self.settings.lanes
+        temperature = np.full((width, 1), self.temperature, np.float32)
+        plans: list[PlannedActions] = []
+        for start in range(0, len(at), width):
+            key = jax.random.key(int(self.random.integers(2**32)))
+            batch = views.at(np.resize(at[start : start + width], width))
+            plans.append(self.plan(self.weights, self.program, batch, key, temperature, 0))
+        policy, value = (np.concatenate([np.asarray(p[k]) for p in plans]) for k in (1, 2))
+        return policy[: len(at)], value[: len(at)]
+
     def update(self, count: int) -> None:
         """Make so many gradient steps."""
         s = self.settings
         for _ in range(count):
             batch = self.replay.draw(s.batch, s.unroll, s.discount, s.reanalyse, self.random)
-            self.weights, self.adam = self.train(self.weights, self.adam, self.near, batch)
+            self.weights, self.adam = self.train(self.weights, self.adam, self.program, batch)
             self.updates += 1
 
     def state(self) -> dict[str, object]:
-        """The state that a checkpoint saves."""
         return {
             "weights": self.weights,
             "adam": self.adam._asdict(),
@@ -190,84 +180,81 @@ class GameLearner:
             "replay": self.replay.state(),
             "actors": self.actors.state(),
             "updates": self.updates,
-            "owed": self.owed,
+            "owed": self.pending_updates,
             "best": self.best,
         }
 
     def restore(self, rounds: int, state: State) -> None:
-        """Restore the state that a checkpoint has saved."""
         self.rounds, self.updates, self.random = rounds, state["updates"], state["random"]
         self.weights = {k: jnp.asarray(x) for k, x in state["weights"].items()}
         self.adam = jax.tree.map(jnp.asarray, AdamState(**state["adam"]))
-        self.best, self.owed = state["best"], state["owed"]
+        self.best, self.pending_updates = state["best"], state["owed"]
         self.replay.restore(state["replay"])
         self.actors.restore(state["actors"])
 
     @property
     def about(self) -> dict[str, str]:
-        """The facts on which a checkpoint and this run must agree."""
+        """The description in which a checkpoint and this run must agree."""
         problem = self.flat.problem
         named = f"{problem.name}, {len(problem.buffers)} buffers, {problem.fast_size} B"
         return {"learner": LEARNER, "settings": str(self.settings), "problem": named}
 
     def save(self, path: Path) -> None:
-        """Writes a checkpoint."""
         keep(path, self.about, self.rounds, self.state())
 
     def load(self, path: Path) -> None:
-        """Goes on from a checkpoint; `RecurraError` where it is of something else."""
+        """Restore a checkpoint; raises `RecurraError` if it is of another learner or problem."""
         self.restore(*resumed(path, self.about))
 
     def close(self) -> None:
-        """Ends what it has started."""
         self.actors.close()
 
 
 @cache
 def trainer(settings: AgentSettings) -> Train:
-    """(weights, Adam, surroundings, batch) → weights, Adam; compiled once per settings."""
-    return jax.jit(partial(_trained, settings))
+    """(weights, Adam, program features, batch) → weights, Adam; compiled once per settings."""
+    return jax.jit(partial(_train, settings))
 
 
-def _trained(
+def _train(
     settings: AgentSettings,
     weights: Weights,
     adam: AdamState,
-    near: Surroundings,
+    program: ProgramFeatures,
     batch: Batch,
 ) -> tuple[Weights, AdamState]:
     slope = clipped(
-        _as_one(jax.grad(partial(loss, settings))(weights, near, batch)), LONGEST_GRADIENT
+        _as_one(jax.grad(partial(loss, settings))(weights, program, batch)), LONGEST_GRADIENT
     )
     new, adam = adam.step(slope, _as_one(weights), settings.learning_rate, settings.weight_decay)
     return ravel_pytree(weights)[1](new["all"]), adam
 
 
 def _as_one(weights: Weights) -> dict[str, Array]:
-    """All weights as one vector: the update is compiled in a quarter of the time."""
+    """Join all weights to one vector, so that the update compiles in a quarter of the time."""
     return {"all": ravel_pytree(weights)[0]}
 
 
 def loss(
-    settings: AgentSettings, weights: Weights, near: Surroundings, batch: Batch
+    settings: AgentSettings, weights: Weights, program: ProgramFeatures, batch: Batch
 ) -> Array | float:
-    """Cross entropies of policies, values and rewards, along the learned dynamics."""
-    h = represent(settings, weights, near, batch.seen)
-    eager = _eagerness(weights, h, batch) if settings.planning == "none" else 1.0
+    """Return the cross entropies of policies, values and rewards, along the learned dynamics."""
+    h = represent(settings, weights, program, batch.views)
+    advantage = _advantage_weight(weights, h, batch) if settings.planning == "none" else 1.0
     unroll = settings.unroll if settings.planning == "learned" else 0
     total = 0.0
     for u in range(unroll + 1):
-        found = predict(weights, h)
-        logits = jnp.where(legal(batch.seen), found.policy, NEVER) if u == 0 else found.policy
-        policy = _cross(logits, batch.policy[:, u]) * batch.weight[:, u] * eager
-        value = _cross(found.value, two_hot(batch.value[:, u], settings.bins)) * batch.alive[:, u]
-        some = (policy + VALUE * value).mean()
+        out = predict(weights, h)
+        logits = jnp.where(legal(batch.views), out.policy, NEVER) if u == 0 else out.policy
+        policy = _cross(logits, batch.policy[:, u]) * batch.weight[:, u] * advantage
+        value = _cross(out.value, two_hot(batch.value[:, u], settings.bins)) * batch.alive[:, u]
+        step = (policy + VALUE * value).mean()
         if u < unroll:
             h, reward = dynamics(weights, h, batch.action[:, u])
             h = 0.5 * h + 0.5 * jax.lax.stop_gradient(h)
-            told = _cross(reward, two_hot(batch.reward[:, u], settings.bins)) * batch.alive[:, u]
-            some += REWARD * told.mean() / unroll
-        total += some if u == 0 else some / unroll
+            error = _cross(reward, two_hot(batch.reward[:, u], settings.bins)) * batch.alive[:, u]
+            step += REWARD * error.mean() / unroll
+        total += step if u == 0 else step / unroll
     return total
 
 
@@ -275,9 +262,9 @@ def _cross(logits: Array, target: AnyArray) -> Array:
     return -(target * jax.nn.log_softmax(logits)).sum(-1)
 
 
-def _eagerness(weights: Weights, hidden: Array, batch: Batch) -> Array:
-    """[B] advantage-weighted regression (Peng et al., 2019): the policy follows what did well."""
-    better = batch.value[:, 0] - number(predict(weights, hidden).value)
+def _advantage_weight(weights: Weights, hidden: Array, batch: Batch) -> Array:
+    """Return weights [B] of advantage-weighted regression (Peng et al., 2019)."""
+    better = batch.value[:, 0] - expected_value(predict(weights, hidden).value)
     spread = better.std() + 1e-6
     weight = jnp.exp(jnp.clip(KEEN * better / spread / 3, -3, 3))
     return jax.lax.stop_gradient(weight / weight.mean())

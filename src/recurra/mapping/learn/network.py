@@ -1,7 +1,7 @@
-"""Representation, dynamics, policy, value and reward networks of section 4.3, as functions of JAX.
+"""Representation, dynamics, policy, value and reward networks of section 4.3, as JAX functions.
 
-Values and rewards are categorical over a grid of signed square roots, two neighbors hot, so that
-small differences keep apart.
+Values and rewards are categorical over a grid of signed square roots (two-hot), so that small
+differences stay distinct.
 """
 
 from __future__ import annotations
@@ -15,24 +15,30 @@ import numpy as np
 from jax import Array, lax
 
 from recurra.mapping.game import Action
-from recurra.mapping.learn.network_inputs import NUMBERS, RELATIVE, AnyArray, GameView, Surroundings
+from recurra.mapping.learn.network_inputs import (
+    NUMBERS,
+    RELATIVE,
+    AnyArray,
+    GameView,
+    ProgramFeatures,
+)
 from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.observation import GRID
 
 ACTIONS = len(Action)
-EMBEDDED = 24  # of each buffer in view
+EMBEDDED = 24  # width of the embedding of each observed buffer
 Weights = Mapping[str, Array]
 
 
 class Prediction(NamedTuple):
-    """Logits of a policy [B, 3], of a value [B, bins]."""
+    """The logits of a policy [B, 3] and of a value [B, bins]."""
 
     policy: Array
     value: Array
 
 
-def initial(settings: AgentSettings, near: Surroundings, seed: int) -> dict[str, Array]:
-    """Random weights; the heads' last layers are zero: at first all actions are alike."""
+def initial(settings: AgentSettings, program: ProgramFeatures, seed: int) -> dict[str, Array]:
+    """Draw random weights; the heads' last layers are zero, so that all actions start equal."""
     random, w = np.random.default_rng(seed), dict[str, Array]()
 
     def layer(name: str, shape: tuple[int, ...], scale: float = 1.0) -> None:
@@ -50,8 +56,8 @@ def initial(settings: AgentSettings, near: Surroundings, seed: int) -> dict[str,
     h = settings.hidden
     layer("grid", (side * side * before, h))
     layer("profile", (settings.cells, h))
-    layer("buffer", (near.table.shape[1] + RELATIVE, EMBEDDED))
-    layer("state", (near.rows.shape[1] * EMBEDDED + NUMBERS, h))
+    layer("buffer", (program.table.shape[1] + RELATIVE, EMBEDDED))
+    layer("state", (program.rows.shape[1] * EMBEDDED + NUMBERS, h))
     layer("join", (3 * h, h))
     layer("embedding", (h, h))
     layer("act", (h + ACTIONS, h))
@@ -68,31 +74,32 @@ def initial(settings: AgentSettings, near: Surroundings, seed: int) -> dict[str,
 
 
 def represent(
-    settings: AgentSettings, weights: Weights, near: Surroundings, view: GameView
+    settings: AgentSettings, weights: Weights, program: ProgramFeatures, view: GameView
 ) -> Array:
-    """[B, hidden] of what is seen (figure 4)."""
+    """Encode observations to hidden states [B, hidden] (figure 4)."""
     grid = _grid(settings, weights, bits(view.grid).reshape(-1, GRID, GRID, 1))
     profile = _dense(weights, "profile", bits(view.profile))
-    seen = jnp.concatenate([near.table[near.rows[view.index]], _relative(near, view.index)], -1)
-    buffers = jax.nn.relu(_dense(weights, "buffer", seen)).reshape(len(view.index), -1)
+    table, relative = program.table[program.rows[view.index]], _relative(program, view.index)
+    inputs = jnp.concatenate([table, relative], -1)
+    buffers = jax.nn.relu(_dense(weights, "buffer", inputs)).reshape(len(view.index), -1)
     state = _dense(weights, "state", jnp.concatenate([buffers, view.numbers], -1))
     joined = _dense(weights, "join", jax.nn.relu(jnp.concatenate([grid, profile, state], -1)))
     return _normal(_dense(weights, "embedding", jax.nn.relu(joined)))
 
 
 def bits(packed: AnyArray) -> Array:
-    """[.., n] bytes → [.., 8 n] zeros and ones, as `numpy.packbits` has them."""
+    """Unpack bytes [.., n] of `numpy.packbits` to zeros and ones [.., 8 n]."""
     shifts = jnp.arange(7, -1, -1, dtype=jnp.uint8)
-    found = jnp.asarray(packed[..., None]) >> shifts & 1
-    return found.reshape(*packed.shape[:-1], -1).astype(jnp.float32)
+    unpacked = jnp.asarray(packed[..., None]) >> shifts & 1
+    return unpacked.reshape(*packed.shape[:-1], -1).astype(jnp.float32)
 
 
-def _relative(near: Surroundings, index: AnyArray) -> Array:
-    """[B, rows, RELATIVE]: how far the uses and the ends of lives are from the current use."""
-    times = near.times[near.rows[index]]
+def _relative(program: ProgramFeatures, index: AnyArray) -> Array:
+    """Return [B, rows, RELATIVE]: distances of uses and ends of lives from the current use."""
+    times = program.times[program.rows[index]]
     t = times[:, :1, :1]
     gap = (times - t) / (GRID / 2)
-    return jnp.clip(gap, -2, 2) * (near.rows[index] < len(near.times) - 1)[..., None]
+    return jnp.clip(gap, -2, 2) * (program.rows[index] < len(program.times) - 1)[..., None]
 
 
 def _grid(settings: AgentSettings, weights: Weights, array: Array) -> Array:
@@ -104,10 +111,10 @@ def _grid(settings: AgentSettings, weights: Weights, array: Array) -> Array:
 
 
 def convolved(weights: Weights, name: str, array: Array, stride: int) -> Array:
-    """[B, side, side, channels], padded.
+    """Convolve [B, side, side, channels], with padding.
 
-    Windows that do not overlap are rows of a matrix: so the gradient takes XLA a fifth of the time
-    on a CPU.
+    Windows that do not overlap become rows of a matrix: their gradient takes XLA a fifth of the
+    time on a CPU.
     """
     kernel, bias = weights[f"{name}_w"], weights[f"{name}_b"]
     size, _, before, _ = kernel.shape
@@ -122,27 +129,27 @@ def convolved(weights: Weights, name: str, array: Array, stride: int) -> Array:
 
 
 def dynamics(weights: Weights, hidden: Array, action: AnyArray) -> tuple[Array, Array]:
-    """The next state [B, hidden], and the logits of the reward on the way."""
+    """Return the next state [B, hidden], and the logits of the reward."""
     x = jnp.concatenate([hidden, jax.nn.one_hot(action, ACTIONS)], -1)
     x = jax.nn.relu(_dense(weights, "act", x))
     return _normal(hidden + _dense(weights, "next", x)), _dense(weights, "reward_out", x)
 
 
 def predict(weights: Weights, hidden: Array) -> Prediction:
-    """Policy and value of a state [B, hidden]."""
+    """Return the policy and value of states [B, hidden]."""
     policy, value = (jax.nn.relu(_dense(weights, name, hidden)) for name in ("policy", "value"))
     return Prediction(_dense(weights, "policy_out", policy), _dense(weights, "value_out", value))
 
 
-def number(logits: Array) -> Array:
-    """[.., bins] → [..]: what a categorical distribution means."""
+def expected_value(logits: Array) -> Array:
+    """Return the mean [..] of categorical distributions [.., bins]."""
     places = jnp.linspace(-1, 1, logits.shape[-1])
     root = jax.nn.softmax(logits) @ places
     return jnp.sign(root) * root**2
 
 
 def two_hot(array: AnyArray, bins: int) -> Array:
-    """[..] → [.., bins]: the distribution over two neighbors that means x, from -1 to 1."""
+    """Return distributions [.., bins] over two neighboring bins, with means [..] in [-1, 1]."""
     array = jnp.clip(array, -1, 1)
     place = (jnp.sign(array) * jnp.sqrt(jnp.abs(array)) + 1) / 2 * (bins - 1)
     low = jnp.clip(jnp.floor(place), 0, bins - 2)

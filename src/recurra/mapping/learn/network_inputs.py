@@ -1,4 +1,4 @@
-"""Games → what networks read: bits packed, numbers scaled, buffers by their index."""
+"""The inputs of networks: observations as packed bits, scaled numbers, and indices of buffers."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from numpy.typing import NDArray
 
 from recurra.mapping.game import Action, Game
 from recurra.mapping.native import NativeGame
-from recurra.mapping.observation import GRID, Sight, observe
+from recurra.mapping.observation import GRID, RawObservation, observe
 from recurra.mapping.struct_of_arrays import FlatProblem
 
-AHEAD, SAME = 5, 5  # of the buffers that come next, of those of the same tensor
+AHEAD, SAME = 5, 5  # observed buffers: the next ones, and the next of the same tensor
 GLOBAL = 3
 NUMBERS = GRID + 4 * len(Action) + GLOBAL
 RELATIVE = 3  # target time, both ends of the life
 AnyArray = np.ndarray | jax.Array
 
 
-class Surroundings(NamedTuple):
-    """The fixed surroundings in a program of N buffers; row N is behind the end."""
+class ProgramFeatures(NamedTuple):
+    """The fixed features of a program of N buffers; row N is for positions after the end."""
 
-    table: AnyArray  # [N + 1, features] table 1, and where a buffer stands in its alias group
-    rows: AnyArray  # [N + 1, 1 + AHEAD + SAME] a buffer, those next, those of its tensor
+    table: AnyArray  # [N + 1, features] table 1, and the position of a buffer in its alias group
+    rows: AnyArray  # [N + 1, 1 + AHEAD + SAME] a buffer, the next ones, the next of its tensor
     times: AnyArray  # [N + 1, RELATIVE] steps
 
 
 class GameView(NamedTuple):
-    """States of B games."""
+    """The observations of B games."""
 
-    index: Any  # [B]; the name is one of tuples, too
+    index: Any  # [B]; `tuple` has a method of this name
     grid: AnyArray  # [B, GRID² / 8] bytes of bits
     profile: AnyArray  # [B, cells / 8]
     numbers: AnyArray  # [B, NUMBERS] supply, actions, progress
 
     def at(self, which: np.ndarray | tuple[np.ndarray, ...]) -> GameView:
-        """Some of them."""
+        """The observations at some indices."""
         return GameView(*(x[which] for x in self))
 
 
-def surroundings(flat: FlatProblem) -> Surroundings:
-    """The surroundings of a program."""
+def program_features(flat: FlatProblem) -> ProgramFeatures:
+    """Return the fixed features of a program."""
     problem, n = flat.problem, len(flat.size)
     steps, size = problem.steps, max(1, problem.fast_size)
     supply, total = max(1, int(flat.supply.sum())), max(1, problem.total)
@@ -67,11 +67,11 @@ def surroundings(flat: FlatProblem) -> Surroundings:
             (count[i] - place[i]) / 8,
         )
     table[:, [7, 8]] = np.clip(table[:, [7, 8]], -4, 4)
-    return Surroundings(np.clip(table, -4, 4), _rows(flat), times)
+    return ProgramFeatures(np.clip(table, -4, 4), _rows(flat), times)
 
 
 def _in_group(flat: FlatProblem) -> tuple[list[int], list[int]]:
-    """The place of each buffer in its alias group, and the size of the group."""
+    """Return the position of each buffer in its alias group, and the size of the group."""
     place, count = [0] * len(flat.size), [0] * len(flat.size)
     for members in flat.problem.storages:
         if flat.grouped[flat.storage[members[0]]]:
@@ -93,20 +93,20 @@ def _rows(flat: FlatProblem) -> NDArray[np.int32]:
     return rows
 
 
-def sight(game: Game | NativeGame, cells: int) -> Sight:
-    """Observe a game, by the engine that plays it."""
+def observe_game(game: Game | NativeGame, cells: int) -> RawObservation:
+    """Observe a game with its own engine."""
     return game.observe(cells) if isinstance(game, NativeGame) else observe(game, cells)
 
 
-def view(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -> GameView:
-    """Observe games of one program, after so many moves."""
+def view_games(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -> GameView:
+    """Observe games of one program after so many moves each."""
     flat = games[0].flat
     n = len(flat.size)
     size, total = max(1, flat.problem.fast_size), max(1, flat.problem.total)
     most = max(1, int(flat.supply.max()))
-    seen = [sight(g, cells) for g in games]
+    observed = [observe_game(g, cells) for g in games]
     numbers = np.empty((len(games), NUMBERS), np.float32)
-    for row, g, x, m in zip(numbers, games, seen, moves, strict=True):
+    for row, g, x, m in zip(numbers, games, observed, moves, strict=True):
         t = int(flat.at[min(g.index, n - 1)])
         a = x.moves.astype(np.float64)
         a[:, 1:3] = np.clip((a[:, 1:3] - t) / (GRID / 2), -2, 2) * a[:, :1]
@@ -117,13 +117,13 @@ def view(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -
     index = np.array([g.index for g in games], np.int32)
     return GameView(
         index,
-        np.packbits(np.stack([x.grid.ravel() for x in seen]), axis=1),
-        np.packbits(np.stack([x.profile for x in seen]), axis=1),
+        np.packbits(np.stack([x.grid.ravel() for x in observed]), axis=1),
+        np.packbits(np.stack([x.profile for x in observed]), axis=1),
         numbers,
     )
 
 
-def legal(seen: GameView) -> AnyArray:
-    """[.., 3] which actions are; of arrays of NumPy or JAX."""
-    numbers = seen.numbers[..., GRID:-GLOBAL]
+def legal(views: GameView) -> AnyArray:
+    """Mark the legal actions [.., 3], in arrays of NumPy or JAX."""
+    numbers = views.numbers[..., GRID:-GLOBAL]
     return numbers.reshape(*numbers.shape[:-1], len(Action), 4)[..., 0] > 0.5

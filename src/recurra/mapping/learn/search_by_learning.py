@@ -1,7 +1,7 @@
 """A search that learns: demonstrations, then rounds of the learner until the time is over.
 
-Only games that the agent played itself are answers, and at first the reference game; what it was
-shown is not.
+Its answers are the reference game at first, and then games that the agent itself has played, never
+demonstrations.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from recurra.mapping.learn.learner import GameLearner
 
 SAVE_EVERY = 20  # rounds
-LEAST = 2.5 * COMPILING  # seconds: JAX begins, two functions are compiled, a round is played
+LEAST = 2.5 * COMPILING  # seconds in which JAX starts, compiles two functions and plays a round
 
 
 def play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | None = None) -> None:
-    """Uses the whole budget; goes on from a checkpoint, if there is one, and writes it.
+    """Learn for the whole budget, from a checkpoint if it exists, and write it.
 
-    Ctrl-C ends it after the round that is being played, as if the time were over; the next one ends
-    it at once.
+    The first Ctrl-C ends it after the current round, the next one at once.
     """
     game = search.engine.game(search.flat)
     game.play([1] * len(search.flat.size))
@@ -42,7 +41,7 @@ def play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | N
         )
         return
     with interrupt_calls(partial(_stop, search)):
-        _play_and_learn(search, settings.fitted(len(search.flat.size)), checkpoint)
+        _play_and_learn(search, settings.scaled_to(len(search.flat.size)), checkpoint)
 
 
 def _stop(search: Search) -> None:
@@ -64,7 +63,7 @@ def _play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | 
     if checkpoint is not None and checkpoint.exists():
         learner.load(checkpoint)
     else:
-        learner.show(demonstrations(search, settings))
+        learner.add_demonstrations(demonstrations(search, settings))
     try:
         _learn(search, learner, checkpoint)
     except ActorsLost as error:
@@ -78,11 +77,11 @@ def _play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | 
 def _learn(search: Search, learner: GameLearner, checkpoint: Path | None) -> None:
     while search.running() and learner.rounds < learner.settings.rounds:
         before = learner.rounds
-        for played in learner.round():
-            search.offer(played.reward, lambda played=played: played.solution)
-            if learner.rounds > before and played.reward > learner.best:
-                learner.show([played])
-        search.elsewhere = learner.elsewhere
+        for game in learner.round():
+            search.offer(game.reward, lambda game=game: game.solution)
+            if learner.rounds > before and game.reward > learner.best:
+                learner.add_demonstrations([game])
+        search.worker_seconds = learner.worker_seconds
         if checkpoint is not None and learner.rounds % SAVE_EVERY == 0:
             learner.save(checkpoint)
     if checkpoint is not None:

@@ -1,79 +1,21 @@
-"""Recurrent networks, most with their steps written out: Elman, GRU, LSTM one way and both ways, a
+"""Recurrent networks, most of them unrolled: Elman, GRU, LSTM one way and both ways, a
 language model, and translation with attention."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from recurra.mapping.models.training import Model, Sizes, adam, cross_entropy, momentum, shapes
+from recurra.mapping.models.training import Model, Tree, adam, cross_entropy, momentum, shapes
 
 LstmState = tuple[Array, Array]  # h, c: [B, H] each
 
 
-class LstmLayer(TypedDict):
-    """Weights [D + H, 4H] and a bias [4H]."""
-
-    w: Array
-    b: Array
-
-
-class ElmanNetwork(TypedDict):
-    """W, U and b of h' = tanh(Wx + Uh + b), and the last layer."""
-
-    w: Array
-    u: Array
-    b: Array
-    out: Array
-
-
-class GruLayer(TypedDict):
-    """Weights of the input and of the state [D, 3H], and a bias [3H]."""
-
-    x: Array
-    h: Array
-    b: Array
-
-
-class BothWays(TypedDict):
-    """The layer that reads from the start, and the one that reads from the end."""
-
-    forwards: LstmLayer
-    backwards: LstmLayer
-
-
-class Tagger(TypedDict):
-    """Layers that read both ways, and the last layer."""
-
-    layers: list[BothWays]
-    out: Array
-
-
-class LanguageModel(TypedDict):
-    """Embeddings of words, layers, the last layer."""
-
-    words: Array
-    layers: list[LstmLayer]
-    out: Array
-
-
-class Translator(TypedDict):
-    """Embeddings of both languages, both stacks, the weights of queries, the last layer."""
-
-    source: Array
-    target: Array
-    encoder: list[LstmLayer]
-    decoder: list[LstmLayer]
-    query: Array
-    out: Array
-
-
-def lstm_cell(layer: LstmLayer, state: LstmState, array: Array) -> LstmState:
-    """(h, c) → the next; x [B, D], w [D + H, 4H]."""
+def lstm_cell(layer: Tree, state: LstmState, array: Array) -> LstmState:
+    """Return the next (h, c); the input is [B, D], the weights [D + H, 4H]."""
     h, c = state
     gates = jnp.concatenate([array, h], axis=-1) @ layer["w"] + layer["b"]
     i, f, g, o = jnp.split(gates, 4, axis=-1)
@@ -81,34 +23,34 @@ def lstm_cell(layer: LstmLayer, state: LstmState, array: Array) -> LstmState:
     return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
 
-def lstm_layer(inputs: int, width: int) -> Sizes:
-    """Sizes of the parameters of `lstm_cell`."""
+def lstm_layer(inputs: int, width: int) -> Tree:
+    """Return the sizes of the parameters of `lstm_cell`."""
     return {"w": (inputs + width, 4 * width), "b": (4 * width,)}
 
 
-def lstm_outputs(layer: LstmLayer, xs: Sequence[Array], width: int) -> list[Array]:
-    """One layer over a sequence of [B, D]."""
+def lstm_outputs(layer: Tree, xs: Sequence[Array], width: int) -> list[Array]:
+    """Apply one layer to a sequence of [B, D]."""
     zero = jnp.zeros((xs[0].shape[0], width))
     state = (zero, zero)
-    found: list[Array] = []
+    outputs: list[Array] = []
     for x in xs:
         state = lstm_cell(layer, state, x)
-        found.append(state[0])
-    return found
+        outputs.append(state[0])
+    return outputs
 
 
 def elman_training(batch: int = 64, length: int = 24, width: int = 1024) -> Model:
     """Back-propagation through time of h' = tanh(Wx + Uh + b), with momentum."""
     p = shapes({"w": (width, width), "u": (width, width), "b": (width,), "out": (width, 64)})
 
-    def loss(weights: ElmanNetwork, xs: Array, labels: Array) -> Array:
+    def loss(weights: Tree, xs: Array, labels: Array) -> Array:
         h = jnp.zeros((batch, width))
         for t in range(length):
             h = jnp.tanh(xs[t] @ weights["w"] + h @ weights["u"] + weights["b"])
         return cross_entropy(h @ weights["out"], labels)
 
     data = (shapes((length, batch, width)), shapes((batch,), jnp.int32))
-    return momentum(loss), (p, p, *data), (0, 1)
+    return momentum(loss, p, *data)
 
 
 def gru(batch: int = 32, length: int = 32, width: int = 1024, layers: int = 2) -> Model:
@@ -116,7 +58,7 @@ def gru(batch: int = 32, length: int = 32, width: int = 1024, layers: int = 2) -
     sizes = {"x": (width, 3 * width), "h": (width, 3 * width), "b": (3 * width,)}
     parameters = shapes([sizes] * layers)
 
-    def states(stack: list[GruLayer], xs: Array) -> Array:
+    def states(stack: Tree, xs: Array) -> Array:
         hidden = [jnp.zeros((batch, width))] * layers
         outputs: list[Array] = []
         for t in range(length):
@@ -136,10 +78,10 @@ def gru(batch: int = 32, length: int = 32, width: int = 1024, layers: int = 2) -
 def lstm(
     batch: int = 16, length: int = 64, width: int = 1024, layers: int = 2, scanned: bool = False
 ) -> Model:
-    """Hidden states of a stacked LSTM, its steps written out or in a loop."""
+    """Hidden states of a stacked LSTM, its steps unrolled or, if `scanned`, in a loop."""
     parameters = shapes([lstm_layer(width, width)] * layers)
 
-    def states(stack: list[LstmLayer], xs: Array) -> Array:
+    def states(stack: Tree, xs: Array) -> Array:
         def step(state: list[LstmState], array: Array) -> tuple[list[LstmState], Array]:
             new: list[LstmState] = []
             for layer, before in zip(stack, state, strict=True):
@@ -169,12 +111,13 @@ def bidirectional(batch: int = 32, length: int = 24, width: int = 512, layers: i
     ]
     parameters = shapes({"layers": sides, "out": (2 * width, 128)})
 
-    def logits(weights: Tagger, inputs: Array) -> Array:
+    def logits(weights: Tree, inputs: Array) -> Array:
         xs = [inputs[t] for t in range(length)]
         for q in weights["layers"]:
-            there = lstm_outputs(q["forwards"], xs, width)
-            back = lstm_outputs(q["backwards"], xs[::-1], width)[::-1]
-            xs = [jnp.concatenate(pair, axis=-1) for pair in zip(there, back, strict=True)]
+            forwards = lstm_outputs(q["forwards"], xs, width)
+            backwards = lstm_outputs(q["backwards"], xs[::-1], width)[::-1]
+            pairs = zip(forwards, backwards, strict=True)
+            xs = [jnp.concatenate(pair, axis=-1) for pair in pairs]
         return jnp.stack(xs) @ weights["out"]
 
     return logits, (parameters, shapes((length, batch, width))), ()
@@ -187,14 +130,14 @@ def language_model_training(
     stack = [lstm_layer(width, width) for _ in range(layers)]
     p = shapes({"words": (words, width), "layers": stack, "out": (width, words)})
 
-    def loss(weights: LanguageModel, text: Array, following: Array) -> Array:
+    def loss(weights: Tree, text: Array, following: Array) -> Array:
         xs = [weights["words"][text[t]] for t in range(length)]
         for layer in weights["layers"]:
             xs = lstm_outputs(layer, xs, width)
         return cross_entropy(jnp.stack(xs) @ weights["out"], following)
 
     text = shapes((length, batch), jnp.int32)
-    return adam(loss), (p, p, p, shapes(()), text, text), (0, 1, 2)
+    return adam(loss, p, text, text)
 
 
 def translation_training(
@@ -215,25 +158,25 @@ def translation_training(
     )
 
     def attended(query: Array, keys: Array) -> Array:
-        """q [B, D] over keys [S, B, D]."""
+        """Attend with queries [B, D] over keys [S, B, D]."""
         weights = jax.nn.softmax(jnp.einsum("bd,sbd->bs", query, keys) / width**0.5)
         return jnp.einsum("bs,sbd->bd", weights, keys)
 
-    def loss(weights: Translator, source: Array, target: Array, following: Array) -> Array:
+    def loss(weights: Tree, source: Array, target: Array, following: Array) -> Array:
         xs = [weights["source"][source[t]] for t in range(length)]
         for layer in weights["encoder"]:
             xs = lstm_outputs(layer, xs, width)
         keys, zero = jnp.stack(xs), jnp.zeros((batch, width))
         states = [(zero, zero)] * layers
-        context, found = zero, list[Array]()
+        context, outputs = zero, list[Array]()
         for t in range(length):
             y = jnp.concatenate([weights["target"][target[t]], context], axis=-1)
             for k, layer in enumerate(weights["decoder"]):
                 states[k] = lstm_cell(layer, states[k], y)
                 y = states[k][0]
             context = attended(y @ weights["query"], keys)
-            found.append(jnp.concatenate([y, context], axis=-1))
-        return cross_entropy(jnp.stack(found) @ weights["out"], following)
+            outputs.append(jnp.concatenate([y, context], axis=-1))
+        return cross_entropy(jnp.stack(outputs) @ weights["out"], following)
 
     text = shapes((length, batch), jnp.int32)
-    return adam(loss), (p, p, p, shapes(()), text, text, text), (0, 1, 2)
+    return adam(loss, p, text, text, text)

@@ -2,69 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypedDict, TypeVar
-
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from recurra.mapping.models.training import Model, Shapes, Sizes, adam, cross_entropy, shapes
-
-
-class WaveNetLayer(TypedDict):
-    """Kernels [2, D, D] of the filter and its gate; weights [D, D] of what goes on and around."""
-
-    filter: Array
-    gate: Array
-    residual: Array
-    skip: Array
-
-
-class WaveNet(TypedDict):
-    """The first layer, the last two, and those in between."""
-
-    first: Array
-    last: list[Array]
-    layers: list[WaveNetLayer]
-
-
-class AttentionWeights(TypedDict):
-    """Weights [D, D] of queries, keys, values and outputs."""
-
-    q: Array
-    k: Array
-    v: Array
-    o: Array
-
-
-Attentions = TypeVar("Attentions")
-
-
-class TransformerBlock(TypedDict, Generic[Attentions]):
-    """Attention, gains of the norms, and the weights of two dense layers."""
-
-    attention: Attentions
-    norms: list[Array]
-    up: Array
-    down: Array
-
-
-Block = TransformerBlock[list[AttentionWeights]]
-
-
-class EncoderDecoder(TypedDict):
-    """Embeddings of words, both stacks."""
-
-    words: Array
-    encoder: list[Block]
-    decoder: list[Block]
-
-
-class DecoderWeights(TypedDict):
-    """Embeddings of words, one stack."""
-
-    words: Array
-    blocks: list[Block]
+from recurra.mapping.models.training import Model, Tree, adam, cross_entropy, shapes
 
 
 def wavenet(batch: int = 32, length: int = 512, width: int = 128, layers: int = 20) -> Model:
@@ -81,7 +23,7 @@ def wavenet(batch: int = 32, length: int = 512, width: int = 128, layers: int = 
             array, kernel, (1,), "VALID", rhs_dilation=(dilation,), dimension_numbers=numbers
         )
 
-    def logits(weights: WaveNet, array: Array) -> Array:
+    def logits(weights: Tree, array: Array) -> Array:
         array, skipped = array @ weights["first"], 0.0
         for k, q in enumerate(weights["layers"]):
             d = 2 ** (k % 10)
@@ -101,13 +43,13 @@ def normalized(array: Array, gain: Array) -> Array:
 
 
 def attention(
-    weights: AttentionWeights, array: Array, result: Array, heads: int, mask: Array | None = None
+    weights: Tree, array: Array, memory: Array, heads: int, mask: Array | None = None
 ) -> Array:
-    """Queries of one [B, T, D] over keys and values of another [B, S, D]."""
+    """Attend with queries of one array [B, T, D] over keys and values of another [B, S, D]."""
     b, t, d = array.shape
     q, k, v = (
         (z @ w).reshape(b, z.shape[1], heads, d // heads)
-        for z, w in ((array, weights["q"]), (result, weights["k"]), (result, weights["v"]))
+        for z, w in ((array, weights["q"]), (memory, weights["k"]), (memory, weights["v"]))
     )
     scores = jnp.einsum("bthd,bshd->bhts", q, k) / (d // heads) ** 0.5
     if mask is not None:
@@ -116,33 +58,27 @@ def attention(
     return mixed.reshape(b, t, d) @ weights["o"]
 
 
-def _block(width: int, attentions: int, inner: int) -> Sizes:
-    square = {k: (width, width) for k in "qkvo"}
-    norms = [(width,)] * (attentions + 1)
+def transformer_block(width: int, attentions: int = 1) -> Tree:
+    """Return the sizes of attentions, of the gains of norms, and of two dense layers."""
     return {
-        "attention": [square] * attentions,
-        "norms": norms,
-        "up": (width, inner),
-        "down": (inner, width),
+        "attention": [{k: (width, width) for k in "qkvo"}] * attentions,
+        "norms": [(width,)] * (attentions + 1),
+        "up": (width, 4 * width),
+        "down": (4 * width, width),
     }
 
 
-def _transformer(words: int, width: int, layers: int) -> Shapes:
-    return shapes(
-        {
-            "words": (words, width),
-            "encoder": [_block(width, 1, 4 * width)] * layers,
-            "decoder": [_block(width, 2, 4 * width)] * layers,
-        }
-    )
+def _transformer(words: int, width: int, layers: int) -> Tree:
+    encoder, decoder = ([transformer_block(width, n)] * layers for n in (1, 2))
+    return shapes({"words": (words, width), "encoder": encoder, "decoder": decoder})
 
 
-def _translated(weights: EncoderDecoder, source: Array, target: Array) -> Array:
+def _translated(weights: Tree, source: Array, target: Array) -> Array:
     """Logits [B, T, words]."""
     length, width = target.shape[1], weights["words"].shape[1]
     heads = width // 64
 
-    def forward(block: Block, array: Array) -> Array:
+    def forward(block: Tree, array: Array) -> Array:
         return (
             array + jax.nn.relu(normalized(array, block["norms"][-1]) @ block["up"]) @ block["down"]
         )
@@ -171,15 +107,14 @@ def transformer_inference(
 def transformer_training(
     batch: int = 16, length: int = 64, width: int = 512, layers: int = 6, words: int = 8192
 ) -> Model:
-    """A training step (Adam) of it."""
+    """A training step (Adam) of the encoder-decoder transformer."""
     parameters = _transformer(words, width, layers)
 
-    def loss(weights: EncoderDecoder, source: Array, target: Array) -> Array:
+    def loss(weights: Tree, source: Array, target: Array) -> Array:
         return cross_entropy(_translated(weights, source, target), target)
 
     tokens = shapes((batch, length), jnp.int32)
-    state = (parameters, parameters, parameters, shapes(()))
-    return adam(loss), (*state, tokens, tokens), (0, 1, 2)
+    return adam(loss, parameters, tokens, tokens)
 
 
 def gpt_decode(
@@ -187,26 +122,26 @@ def gpt_decode(
 ) -> Model:
     """The next token of a GPT, with a key-value cache that is updated in place."""
     heads = width // 64
-    block = _block(width, 1, 4 * width)
-    parameters = shapes({"words": (words, width), "blocks": [block] * layers})
+    blocks = [transformer_block(width)] * layers
+    parameters = shapes({"words": (words, width), "blocks": blocks})
     caches = [shapes((2, batch, length, width))] * layers
 
     def decode(
-        weights: DecoderWeights, caches: list[Array], token: Array, at: Array
+        weights: Tree, caches: list[Array], token: Array, position: Array
     ) -> tuple[Array, list[Array]]:
-        x, kept = weights["words"][token], list[Array]()
+        x, new_caches = weights["words"][token], list[Array]()
         for q, cache in zip(weights["blocks"], caches, strict=True):
             a, y = q["attention"][0], normalized(x, q["norms"][0])
             now = jnp.stack([y @ a["k"], y @ a["v"]])[:, :, None]
-            cache = lax.dynamic_update_slice(cache, now, (0, 0, at, 0))
-            kept.append(cache)
+            cache = lax.dynamic_update_slice(cache, now, (0, 0, position, 0))
+            new_caches.append(cache)
             keys, values = cache.reshape(2, batch, length, heads, 64)
             scores = jnp.einsum("bhd,bthd->bht", (y @ a["q"]).reshape(batch, heads, 64), keys)
-            part = jax.nn.softmax(jnp.where(jnp.arange(length) <= at, scores / 8, -1e9))
+            part = jax.nn.softmax(jnp.where(jnp.arange(length) <= position, scores / 8, -1e9))
             mixed = jnp.einsum("bht,bthd->bhd", part, values).reshape(batch, width)
             x = x + mixed @ a["o"]
             x = x + jax.nn.gelu(normalized(x, q["norms"][1]) @ q["up"]) @ q["down"]
-        return jnp.argmax(x @ weights["words"].T, axis=-1), kept
+        return jnp.argmax(x @ weights["words"].T, axis=-1), new_caches
 
     tokens = shapes((batch,), jnp.int32)
     return decode, (parameters, caches, tokens, shapes((), jnp.int32)), (1,)

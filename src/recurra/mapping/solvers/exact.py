@@ -1,9 +1,9 @@
-"""Optimal, and proved to be: an answer that meets the upper bound, else branch and bound.
+"""The optimal solution: an answer that meets the upper bound, else branch and bound.
 
-The bound leaves addresses out, and mostly a simple search meets it. Where none does, the tree has
-every placement of every buffer. Buffers in order of time; each goes to slow memory, or to each
-offset and each interval that it could have. Offsets are sums of sizes: whatever holds still holds
-when everything is pushed down.
+The bound ignores addresses, and usually a simple search meets it. Otherwise a tree is searched that
+has every placement of every buffer: in order of time, each buffer goes to slow memory, or to each
+possible offset and interval. Offsets are sums of sizes: a valid mapping stays valid when everything
+is pushed down.
 """
 
 from __future__ import annotations
@@ -13,44 +13,38 @@ from collections.abc import Iterator
 import numpy as np
 
 from recurra.mapping.bounds import TOLERANCE, bound
-from recurra.mapping.search import Search, solver
+from recurra.mapping.search import Search
 from recurra.mapping.solvers.default import search_by_default
 from recurra.mapping.struct_of_arrays import NEVER
 from recurra.storage.mapping_problem import Buffer, Latency, Placement, Problem, Solution
 
-FEW = 60  # buffers; the trees of more are not searched
-PART = 0.4  # of the time, at most, for the bound, and for an answer that meets it
-BOUND = 5e-4  # CPU seconds for each buffer in which the bound's program is written
+FEW = 60  # the most buffers of which the tree is searched
+PART = 0.4  # the largest share of the time for the bound, and for an answer that meets it
+BOUND = 5e-4  # CPU seconds per buffer in which the bound's program is built
 EACH = 1e-3  # CPU seconds for that answer, times the square of the number of buffers
 
 Inside = list[Placement | None]
 
 
-@solver
-def solve(search: Search) -> None:
-    """Stops when the answer is known to be optimal, or when the time is over."""
-    prove(search)
-
-
 def prove(search: Search) -> bool:
-    """Is the best answer of `search` optimal, up to the tolerance of its bound?"""
+    """Search; return whether the best answer is optimal, up to the tolerance of the bound."""
     problem, count = search.problem, len(search.problem.buffers)
     if BOUND * count < PART * search.seconds:
         most = bound(problem, "milp", PART * search.seconds, near=0.0).reward
-        search.enough = most - int(2 * TOLERANCE * problem.total)
+        search.target_reward = most - int(2 * TOLERANCE * problem.total)
     if count > FEW:
         search_by_default(search)
-        return search.reward >= search.enough
+        return search.reward >= search.target_reward
     seconds, seed = min(EACH * count**2, PART * search.seconds), int(search.random.integers(2**32))
     simple = Search(problem, seconds, seed, None, search.engine)
-    simple.enough = search.enough
+    simple.target_reward = search.target_reward
     search_by_default(simple)
     search.offer(simple.reward, lambda: simple.solution)
-    return search_tree(search) or search.reward >= search.enough
+    return search_tree(search) or search.reward >= search.target_reward
 
 
 def search_tree(search: Search) -> bool:
-    """Has the whole tree been searched? Then the best answer of `search` is optimal."""
+    """Search the tree; return whether all of it was visited, so that the answer is optimal."""
     return _Tree(search).visit([])
 
 
@@ -58,12 +52,8 @@ class _Tree:
     def __init__(self, search: Search) -> None:
         self.search, self.problem, self.flat = search, search.problem, search.flat
         self.offsets = _sums({b.size for b in self.problem.buffers}, self.problem.fast_size)
-        self.later = self._rest()
-
-    def _rest(self) -> list[int]:
-        """Bound the gain of all instructions from each step on."""
         most = [_most(self.problem, t) for t in range(self.problem.steps)]
-        return [int(x) for x in np.cumsum([0, *reversed(most)])[::-1]]
+        self.later = np.cumsum([0, *reversed(most)])[::-1].tolist()  # of all from a step on
 
     def visit(self, placed: Inside) -> bool:
         if not self.search.running():
@@ -78,10 +68,10 @@ class _Tree:
         before = self._gained(step, marked)
         if before + self.later[step] <= self.search.reward:
             return True
-        whole = True
+        complete = True
         for p in self._options(i, placed):
-            whole &= self.visit([*placed, p])
-        return whole
+            complete &= self.visit([*placed, p])
+        return complete
 
     def _gained(self, step: int, marked: list[bool]) -> int:
         """The reward of all instructions before a step."""
@@ -93,7 +83,7 @@ class _Tree:
         return total
 
     def _options(self, index: int, placed: Inside) -> Iterator[Placement | None]:
-        """Every placement that does not contradict those before."""
+        """Yield the placements of a buffer that are valid beside the earlier ones."""
         b = self.problem.buffers[index]
         group = self._group(index, placed)
         if group != "slow":
@@ -108,28 +98,28 @@ class _Tree:
             yield None
 
     def _group(self, index: int, placed: Inside) -> int | str | None:
-        """The place of the alias group of a buffer: an offset, "slow", or None yet."""
+        """The offset of the alias group of a buffer, "slow", or None if it is not placed yet."""
         b = self.problem.buffers[index]
         for j, p in enumerate(placed):
             if b.alias_id is not None and self.problem.buffers[j].alias_id == b.alias_id:
                 return "slow" if p is None else p.offset
         return None
 
-    def _held(self, buffer: Buffer, placed: Inside) -> list[tuple[Buffer, Placement | None]]:
+    def _earlier(self, buffer: Buffer, placed: Inside) -> list[tuple[Buffer, Placement | None]]:
         pairs = zip(self.problem.buffers, placed, strict=False)
         return [(c, p) for c, p in pairs if c.tensor_id == buffer.tensor_id]
 
     def _slow(self, buffer: Buffer, placed: Inside) -> int:
-        """After which step the tensor is in slow memory."""
+        """The step after which the tensor is in slow memory."""
         if buffer.live_range[0] < 0:
             return -1
-        for c, p in self._held(buffer, placed):
+        for c, p in self._earlier(buffer, placed):
             if c.is_output:
                 return c.target_time if p is None else p.end if p.copied else NEVER
         return NEVER
 
     def _intervals(self, index: int, placed: Inside) -> Iterator[tuple[int, int, bool, int | None]]:
-        """Start, end, copied, and the offset if there is but one."""
+        """Yield start, end, whether it is copied, and the offset if only one is possible."""
         b, t = self.problem.buffers[index], self.problem.buffers[index].target_time
         if b.is_output:
             if b.live_range[1] < self.problem.steps:
@@ -137,14 +127,14 @@ class _Tree:
             for end in range(t, int(self.flat.evict_by[index]) + 1):
                 yield t, end, True, None
             return
-        for _, q in self._held(b, placed):
+        for _, q in self._earlier(b, placed):
             if q is not None:
                 yield min(t, q.end + 1), t, False, q.offset
         for start in range(t, max(self._slow(b, placed), -1), -1):
             yield start, t, True, None
 
     def _fits(self, index: int, placement: Placement, placed: Inside) -> bool:
-        """Does it meet nothing in space and time, and can all copies be made in time?"""
+        """Return whether a placement overlaps no other, and all copies can be made in time."""
         b = self.problem.buffers[index]
         for j, q in enumerate(placed):
             if q is None or q.end < placement.start or placement.end < q.start:
@@ -179,12 +169,12 @@ class _Tree:
 
 
 def _sums(sizes: set[int], limit: int) -> list[int]:
-    """Every sum of sizes up to a limit."""
-    found, new = {0}, {0}
+    """Return every sum of sizes up to a limit."""
+    sums, new = {0}, {0}
     while new:
-        new = {x + s for x in new for s in sizes if x + s <= limit} - found
-        found |= new
-    return sorted(found)
+        new = {x + s for x in new for s in sizes if x + s <= limit} - sums
+        sums |= new
+    return sorted(sums)
 
 
 def _most(problem: Problem, step: int) -> int:

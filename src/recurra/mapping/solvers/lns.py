@@ -1,57 +1,56 @@
-"""Order-free large-neighborhood search: ruin what is near in time, place it in another order.
+"""Order-free large-neighborhood search: remove nearby storages, and place them in another order.
 
-Near is what is used at about the same time; now and then, what lives while one tensor does. The
-former improves on a mapping, the latter takes a large tensor out for what then fits, or in.
+A neighborhood has storages that are used at about the same time; now and then, all storages that
+live while one of them does. The former refines a mapping; the latter exchanges a large storage for
+smaller ones, or the other way round.
 """
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 
 from recurra.mapping.order_free_placer import Rounds
 from recurra.mapping.priority_keys import Floats, ordered
-from recurra.mapping.search import Search, solver
-from recurra.mapping.solvers.greedy import place_by_keys
+from recurra.mapping.search import Search
+from recurra.mapping.solvers.one_pass import place_by_keys
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 
 BATCH, WIDEST = 64, 12  # rounds per call; storages per round
-BLOCK = 16  # steps
-WHOLE, MOST = 8, 128  # such rounds of whole lives; storages per round
-EVERY = 4  # batches, then one of whole lives
-LOUD = 1.5  # at most, of what is added to priorities at random
-HOT, COLD = 2e-4, 1e-6  # temperatures, of all that there is to gain
+BLOCK = 16  # steps per block of a neighborhood
+WHOLE, MOST = 8, 128  # rounds per call over whole lives; storages per round
+EVERY = 4  # of this many batches one is over whole lives
+LOUD = 1.5  # the largest scale of the noise on priorities
+HOT, COLD = 2e-4, 1e-6  # temperatures, as shares of all there is to gain
 
 
-@solver
-def solve(search: Search) -> None:
+def search_from_keys(search: Search) -> None:
     """Ruin and recreate, from the best of the simple keys."""
     best = place_by_keys(search)
     ruin_and_recreate(search, best, np.log(np.maximum(best, 1e-30)))
 
 
 def ruin_and_recreate(search: Search, start: Floats, priority: Floats, until: float = 1.0) -> None:
-    """Improves on the placement in the order of `start`, for this part of the budget; both [S], the
-    larger the sooner."""
+    """Improve the placement in the order of the keys `start` [S], in this share of the budget.
+
+    Rounds place storages by `priority` [S] with noise; larger keys and priorities come first.
+    """
     arranger = search.engine.arranger(search.flat)
     arranger.arrange(ordered(start))
     search.offer(arranger.best, arranger.solution)
     near, lives = Neighborhoods(search.flat), StorageOverlaps(search.flat)
-    begun, end = search.spent, until * search.seconds
-    for k in itertools.count():
-        if not search.running(until):
-            break
+    begun, end, k = search.spent, until * search.seconds, 0
+    while search.running(until):
         done = (search.spent - begun) / max(1e-9, end - begun)
-        now = HOT * (COLD / HOT) ** done * search.scale
-        drawn = (near if k % EVERY else lives).rounds(search.random, priority, now)
-        arranger.improve(drawn)
+        temperature = HOT * (COLD / HOT) ** done * search.scale
+        neighborhoods = near if k % EVERY else lives
+        arranger.improve(neighborhoods.rounds(search.random, priority, temperature))
         search.offer(arranger.best, arranger.solution)
-    search.tie(arranger.best, arranger.solution)
+        k += 1
+    search.offer_tie(arranger.best, arranger.solution)
 
 
 class Neighborhoods:
-    """The storages that are used at about the same time."""
+    """Sets of storages that are used at about the same time."""
 
     def __init__(self, flat: FlatProblem) -> None:
         blocks = len(flat.supply) // BLOCK + 1
@@ -61,13 +60,13 @@ class Neighborhoods:
         self.storages = len(flat.grouped)
 
     def rounds(self, random: np.random.Generator, priority: Floats, heat: float) -> Rounds:
-        """A batch of rounds; see `arrange.Rounds`."""
+        """Draw a batch of rounds."""
         block = random.integers(0, len(self.starts) - 1, BATCH)
         reach = random.integers(0, 3, BATCH)
         low = self.starts[np.maximum(block - reach, 0)]
         high = self.starts[np.minimum(block + reach + 1, len(self.starts) - 1)]
-        some = low[:, None] + (random.random((BATCH, WIDEST)) * (high - low)[:, None]).astype(int)
-        chosen = self.members[np.minimum(some, len(self.members) - 1)]
+        drawn = low[:, None] + (random.random((BATCH, WIDEST)) * (high - low)[:, None]).astype(int)
+        chosen = self.members[np.minimum(drawn, len(self.members) - 1)]
         noise = LOUD * random.random((BATCH, 1)) * random.standard_normal((BATCH, WIDEST))
         order = np.argsort(-(priority[chosen] + noise), axis=1)
         chosen = np.take_along_axis(chosen, order, 1)
@@ -77,15 +76,15 @@ class Neighborhoods:
         return Rounds(
             order=chosen.astype(np.int64),
             seed=random.integers(0, 2**63, BATCH),
-            skip=_sometimes(random, 0.15 * random.random(BATCH)),
-            copy=_sometimes(random, np.full(BATCH, 0.5)),
-            short=_sometimes(random, np.full(BATCH, 0.5)),
-            bear=_borne(random, BATCH, heat),
+            skip=_draw_odds(random, 0.15 * random.random(BATCH)),
+            copy=_draw_odds(random, np.full(BATCH, 0.5)),
+            short=_draw_odds(random, np.full(BATCH, 0.5)),
+            bear=_draw_losses(random, BATCH, heat),
         )
 
 
 class StorageOverlaps:
-    """The storages that are used while another is."""
+    """Sets of the storages that are in use while one of them is."""
 
     def __init__(self, flat: FlatProblem) -> None:
         self.first = flat.at[flat.members[flat.member_at[:-1]]]
@@ -94,7 +93,7 @@ class StorageOverlaps:
         self.chance = np.cumsum(room) / room.sum()
 
     def rounds(self, random: np.random.Generator, priority: Floats, heat: float) -> Rounds:
-        """A batch of rounds: one storage, by the room that it takes, is first or last of them."""
+        """Draw a batch of rounds: one storage, drawn by size × life, comes first or last."""
         drawn = self.chance.searchsorted(random.random(WHOLE))
         order = np.full((WHOLE, MOST), -1)
         for row, s in zip(order, drawn, strict=True):
@@ -105,14 +104,14 @@ class StorageOverlaps:
             row[: len(near) + 1] = [s, *near] if random.random() < 0.5 else [*near, s]
         never = np.zeros(WHOLE, np.int64)
         seeds = random.integers(0, 2**63, WHOLE)
-        return Rounds(order, seeds, never, never, never, _borne(random, WHOLE, heat))
+        return Rounds(order, seeds, never, never, never, _draw_losses(random, WHOLE, heat))
 
 
-def _borne(random: np.random.Generator, rounds: int, heat: float) -> Ints:
-    """The loss that each round may accept, in picoseconds."""
+def _draw_losses(random: np.random.Generator, rounds: int, heat: float) -> Ints:
+    """Draw the loss that each round may accept, in picoseconds."""
     return (-np.log(random.random(rounds)) * heat).astype(np.int64)
 
 
-def _sometimes(random: np.random.Generator, chance: Floats) -> Ints:
-    """A whim in four rounds of ten, as a share of 2^32."""
+def _draw_odds(random: np.random.Generator, chance: Floats) -> Ints:
+    """Draw odds of 2^32: `chance` in four rounds of ten, else 0."""
     return np.where(random.random(BATCH) < 0.4, chance * 2**32, 0).astype(np.int64)

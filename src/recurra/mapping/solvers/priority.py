@@ -1,4 +1,4 @@
-"""Evolution strategies on a priority: 14 features of a storage, a weighted sum, one placement."""
+"""Evolution strategies on the weights of a priority, a sum of 14 features of a storage."""
 
 from __future__ import annotations
 
@@ -7,30 +7,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from recurra.mapping.priority_keys import FEATURES, Floats, features, ordered
-from recurra.mapping.search import Search, solver
+from recurra.mapping.search import Search
 
 PAIRS = 8
 START, LEAST, FADE, RATE = 0.5, 0.05, 0.985, 1.5
 
 
-@solver
-def solve(search: Search) -> None:
-    """Searches for weights until the time is over."""
-    evolve(search, 1.0)
-
-
-def evolve(search: Search, until: float) -> Floats:
-    """Uses this part of the budget; the priorities [S] of the best weights."""
-    seen = features(search.flat)
-    return seen @ best_weights(search, until, seen)
+def evolve(search: Search, until: float = 1.0) -> Floats:
+    """Search in this share of the budget; return the priorities [S] of the best weights."""
+    inputs = features(search.flat)
+    return inputs @ best_weights(search, until, inputs)
 
 
 @dataclass
 class _PriorityTrials:
-    """Weights that were tried by placing everything in their order, and the best of them."""
+    """Trials of weights, each of which places everything, and the best weights so far."""
 
     search: Search
-    seen: Floats  # features [S, FEATURES]
+    inputs: Floats  # features [S, FEATURES]
     best: Floats
     reward: int = -(2**62)
 
@@ -38,17 +32,17 @@ class _PriorityTrials:
         self.arranger = self.search.engine.arranger(self.search.flat)
 
     def place(self, weights: Floats) -> int:
-        """The reward of weights; what they place is offered as a solution."""
-        reward = self.arranger.arrange(ordered(self.seen @ weights))
+        """Place by weights, and offer the solution; return the reward."""
+        reward = self.arranger.arrange(ordered(self.inputs @ weights))
         if reward > self.reward:
             self.best, self.reward = weights, reward
         self.search.offer(reward, self.arranger.current)
         return reward
 
 
-def best_weights(search: Search, until: float, seen: Floats) -> Floats:
-    """The weights [FEATURES] themselves; `seen`: features [S, FEATURES]."""
-    trials = _PriorityTrials(search, seen, first_weights())
+def best_weights(search: Search, until: float, inputs: Floats) -> Floats:
+    """Return the best weights [FEATURES] found for the features [S, FEATURES]."""
+    trials = _PriorityTrials(search, inputs, first_weights())
     trials.place(trials.best)
     mean, deviation = trials.best, START
     while search.running(until):
@@ -66,7 +60,7 @@ def best_weights(search: Search, until: float, seen: Floats) -> Floats:
 
 
 def first_weights() -> Floats:
-    """The first weights: the gain, over the room that it takes for long."""
+    """Return initial weights: the gain, over size and life."""
     weights = np.zeros(FEATURES)
     weights[:4] = -1, 0.5, 0.5, -1
     return weights

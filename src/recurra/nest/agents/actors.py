@@ -20,7 +20,7 @@ from recurra.nest.agents.policy import AnyWeights, Weights
 from recurra.nest.agents.vector_env import World, opened
 from recurra.support.workers import processes
 from recurra.support.workers.cluster import Cluster
-from recurra.support.workers.supervisor import Crew, Means, Say, Where
+from recurra.support.workers.supervisor import Crew, Say, Where, WorkerFactory
 
 Answer = Mapping[str, np.ndarray]
 State = Mapping[str, Any]
@@ -161,7 +161,7 @@ class RemoteActors(Generic[Settings]):
 
     def __init__(
         self,
-        means: Means[Any],
+        means: WorkerFactory[Any],
         tasks: Sequence[ActorTask[Settings]],
         *,
         say: Say | None = None,

@@ -27,7 +27,7 @@ from recurra.nest.measured_table import Table, load, tabulate
 from recurra.nest.problem import NestProblem
 from recurra.nest.target import VectorTarget, target
 from recurra.support import atomic_write, cpu
-from recurra.support.workers.cluster import checked
+from recurra.support.workers.cluster import check_address
 from recurra.support.workers.supervisor import Where
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class TuneTrainCommand:
                 facts=f"--tables {self.tables} --depth {self.depth} --rounds {self.rounds} "
                 f"--actors {self.actors} --seed {self.seed}",
             )
-        checked(self.pool, self.address)
+        check_address(self.pool, self.address)
         assert self.settings.rounds
 
     def rules(self) -> Actions:

@@ -1,8 +1,8 @@
 """Workers on the machines of a cluster, through Ray.
 
-What they share goes to each machine once, through Ray's object store, and so does this package;
-what it imports must be installed there. A worker is a Ray actor without restarts of its own: the
-crew replaces those that die as it replaces processes.
+Shared data and this package go to each machine once, through Ray's object store; the package's
+dependencies must be installed there. A worker is a Ray actor that Ray does not restart: the crew
+replaces workers that die.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from __future__ import annotations
 import importlib
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from recurra.errors import RecurraError
 from recurra.support.optional_packages import needed_by
-from recurra.support.workers.supervisor import Gone, Start, Where
+from recurra.support.workers.supervisor import Start, Where, WorkerGone
 
 
 def installed() -> ModuleType:
-    """Ray; raises RecurraError where it is not installed."""
+    """Import Ray; raises RecurraError if it is not installed."""
     with needed_by("a cluster of actors"):
         return importlib.import_module("ray")
 
 
-def checked(pool: Where | None, address: str | None) -> None:
-    """Raises RecurraError where an address is given and no pool of Ray's, or Ray is missing."""
+def check_address(pool: Where | None, address: str | None) -> None:
+    """Raise RecurraError for an address without the pool ray, or if Ray is not installed."""
     if pool == "ray":
         installed()
     elif address is not None:
@@ -37,47 +38,45 @@ def checked(pool: Where | None, address: str | None) -> None:
         )
 
 
-class Answering:
-    """The actor. What fails is told in words, as processes tell it."""
+class AnsweringActor:
+    """The Ray actor; an error is answered as text, as processes do."""
 
-    def __init__(self, start: Start, given: object, shared: object) -> None:
-        self.made_of, self.work = (start, given, shared), None
+    def __init__(self, start: Start, arguments: object, shared: object) -> None:
+        self.start, self.work = partial(start, arguments, shared), None
 
     def answer(self, request: object) -> object:
         try:
-            if self.work is None:
-                start, given, shared = self.made_of
-                self.work = start(given, shared)
+            self.work = self.work or self.start()
             return self.work(request)
         except Exception:
             return traceback.format_exc()
 
 
-class Remote:
-    """An actor, and the answer that it owes."""
+class RemoteWorker:
+    """A Ray actor, and the reference to its next answer."""
 
     def __init__(self, ray: ModuleType, actor: Any) -> None:
-        self.ray, self.actor, self.owed = ray, actor, None
+        self.ray, self.actor, self.pending = ray, actor, None
 
-    def ask(self, request: object) -> None:
-        self.owed = self.actor.answer.remote(request)
+    def send(self, request: object) -> None:
+        self.pending = self.actor.answer.remote(request)
 
-    def heard(self) -> object:
+    def receive(self) -> object:
         try:
-            return self.ray.get(self.owed)
+            return self.ray.get(self.pending)
         except self.ray.exceptions.RayTaskError as error:
             return str(error)
         except self.ray.exceptions.RayError as error:
-            raise Gone(f"has died ({type(error).__name__})", str(error)) from None
+            raise WorkerGone(f"has died ({type(error).__name__})", str(error)) from None
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self.ray.kill(self.actor, no_restart=True)
 
 
 class Cluster:
-    """Workers on the cluster at `address`; by default a Ray of its own on this machine.
+    """A factory of workers on the cluster at `address`; by default a new Ray on this machine.
 
-    Where Ray has been started in this process before, it is that one, and goes on.
+    If Ray is already running in this process, that one is used, and is not shut down.
     """
 
     def __init__(
@@ -87,21 +86,21 @@ class Cluster:
         self.ours = not self.ray.is_initialized()
         if self.ours:
             _connect(self.ray, address)
-        self.start, self.shared = start, self.ray.put(shared)
-        self.kind = self.ray.remote(Answering).options(
+        self.create, self.shared = start, self.ray.put(shared)
+        self.actor = self.ray.remote(AnsweringActor).options(
             max_restarts=0, scheduling_strategy="SPREAD", runtime_env={"env_vars": env}
         )
 
-    def born(self, given: object) -> Remote:
-        return Remote(self.ray, self.kind.remote(self.start, given, self.shared))
+    def start(self, arguments: object) -> RemoteWorker:
+        return RemoteWorker(self.ray, self.actor.remote(self.create, arguments, self.shared))
 
-    def sent(self, request: object) -> object:
+    def prepare(self, request: object) -> object:
         return self.ray.put(request)
 
-    def ready(self, workers: Sequence[Remote], seconds: float) -> Sequence[Remote]:
-        owed = {x.owed: x for x in workers}
-        found, _ = self.ray.wait(list(owed), num_returns=1, timeout=seconds)
-        return [owed[x] for x in found]
+    def wait(self, workers: Sequence[RemoteWorker], seconds: float) -> Sequence[RemoteWorker]:
+        pending = {x.pending: x for x in workers}
+        ready, _ = self.ray.wait(list(pending), num_returns=1, timeout=seconds)
+        return [pending[x] for x in ready]
 
     def close(self) -> None:
         if self.ours:
@@ -116,7 +115,7 @@ def _connect(ray: ModuleType, address: str | None) -> None:
             address or "local", logging_level="WARNING", log_to_driver=False, runtime_env=package,
             **options,
         )  # fmt: skip
-    except Exception as error:  # of many kinds, one of them Exception itself
+    except Exception as error:  # Ray raises many kinds, Exception among them
         raise RecurraError(
             f"there is no Ray cluster at {address}" if address else "Ray does not start here",
             facts=str(error).partition("\n")[0],

@@ -1,6 +1,6 @@
-"""Workers that are processes of this machine, asked through pipes.
+"""Workers that are processes of this machine, with requests and answers in pipes.
 
-`python -m recurra.support.workers.processes FD` is such a process.
+`python -m recurra.support.workers.processes FD` runs such a process.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 
-from recurra.support.workers.supervisor import Gone, Start
+from recurra.support.workers.supervisor import Start, WorkerGone
 
 
 class Process:
-    """A process of this machine, and the line to it."""
+    """A process of this machine, and the pipe to it."""
 
-    def __init__(self, env: dict[str, str], made_of: object) -> None:
-        self.line, theirs = Pipe()
+    def __init__(self, env: dict[str, str], start: object) -> None:
+        self.pipe, theirs = Pipe()
         words = [sys.executable, "-m", __name__, str(theirs.fileno())]
         self.process = subprocess.Popen(words, pass_fds=[theirs.fileno()], env=env)
         theirs.close()
-        with suppress(OSError):  # that it has died is seen when it is asked
-            self.line.send(made_of)
+        with suppress(OSError):  # a death is reported at the first request
+            self.pipe.send(start)
 
-    def ask(self, request: object) -> None:
+    def send(self, request: object) -> None:
         try:
-            self.line.send(request)
+            self.pipe.send(request)
         except OSError:
             raise self._gone() from None
 
-    def heard(self) -> object:
+    def receive(self) -> object:
         try:
-            return self.line.recv()
+            return self.pipe.recv()
         except (EOFError, OSError):
             raise self._gone() from None
 
-    def end(self) -> None:
-        self.line.close()
-        self._ended(0.0)
+    def stop(self) -> None:
+        self.pipe.close()
+        self._exit_code(0.0)
 
-    def _gone(self) -> Gone:
-        code = self._ended(1.0)
-        return Gone(f"has died ({f'signal {-code}' if code < 0 else f'code {code}'})")
+    def _gone(self) -> WorkerGone:
+        code = self._exit_code(1.0)
+        return WorkerGone(f"has died ({f'signal {-code}' if code < 0 else f'code {code}'})")
 
-    def _ended(self, seconds: float) -> int:
-        """Wait for its exit code; it is killed if it has not ended by then."""
+    def _exit_code(self, seconds: float) -> int:
+        """Wait for the exit code; kill the process if it takes longer."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -58,44 +58,44 @@ class Process:
 
 
 class Processes:
-    """Workers that are processes of this machine; `shared` is sent to each."""
+    """A factory of workers that are processes of this machine; `shared` is sent to each."""
 
     def __init__(self, start: Start, shared: object, **env: str) -> None:
-        self.start, self.shared, self.env = start, shared, environment(**env)
+        self.create, self.shared, self.env = start, shared, environment(**env)
 
-    def born(self, given: object) -> Process:
-        return Process(self.env, (self.start, given, self.shared))
+    def start(self, arguments: object) -> Process:
+        return Process(self.env, (self.create, arguments, self.shared))
 
-    def sent(self, request: object) -> object:
+    def prepare(self, request: object) -> object:
         return request
 
-    def ready(self, workers: Sequence[Process], seconds: float) -> Sequence[Process]:
-        found = wait([x.line for x in workers], seconds)
-        return [x for x in workers if x.line in found]
+    def wait(self, workers: Sequence[Process], seconds: float) -> Sequence[Process]:
+        ready = wait([x.pipe for x in workers], seconds)
+        return [x for x in workers if x.pipe in ready]
 
     def close(self) -> None:
-        """Nothing: what was started has been ended."""
+        pass
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, with the folder that this package is in: another process of Python finds us by it."""
+    """Return our environment variables, with this package's folder in PYTHONPATH."""
     package = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, **more}
 
 
 def answer_until_gone(number: int) -> None:
-    """Answers requests on a file descriptor until who asks is gone; an error is sent."""
-    line = Connection(number)
+    """Answer requests on a file descriptor until its other end is closed; send an error as text."""
+    pipe = Connection(number)
     try:
-        start, given, shared = line.recv()
-        work = start(given, shared)
+        start, arguments, shared = pipe.recv()
+        work = start(arguments, shared)
         while True:
-            line.send(work(line.recv()))
+            pipe.send(work(pipe.recv()))
     except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         return
     except Exception:
-        line.send(traceback.format_exc())
+        pipe.send(traceback.format_exc())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Workers that answer requests, and are watched: who dies, or does not answer, is replaced.
+"""A crew of workers that answer requests; a worker that dies or hangs is replaced.
 
-A crew has so many of them, each with one request at a time. Another one in somebody's place is
-given what `given` says then, so that its random numbers can be others, and is asked what the one
-before was asked; this is said aloud. Workers are made by some `Means`: processes of this machine
-(`processes.py`), or of the machines of a cluster (`cluster.py`).
+Each worker has one request at a time. Its replacement gets new arguments, so that it can draw other
+random numbers, and the same request; a notice says so. Workers are started by a `WorkerFactory`: as
+processes of this machine (`processes.py`), or on the machines of a cluster (`cluster.py`).
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from recurra.errors import RecurraError
 
 Say = Callable[[str], None]
 Start = Callable[[Any, Any], Callable[[Any], Any]]
-"""(given, shared) → what answers requests; a function of a module, which workers import"""
+"""(arguments, shared) → the function that answers requests; workers import it from its module"""
 Where = Literal["turns", "processes", "ray"]
-"""Workers act in the process that asks, one after the other: slower, but a run can be repeated; or
-in processes of this machine; or on the machines of a cluster, through Ray."""
+"""Workers act in the calling process, one after the other: slower, but a run can be repeated; or in
+processes of this machine; or on the machines of a cluster, through Ray."""
 
-LIVES = 3  # workers in turn of which none has answered
+LIVES = 3  # the number of consecutive workers without an answer at which the crew fails
 
 
-class Gone(Exception):
-    """A worker answers no more: why, as in "has died (signal 9)", and what else is known."""
+class WorkerGone(Exception):
+    """A worker died or hangs: the reason, as in "has died (signal 9)", and more details."""
 
     def __init__(self, why: str, more: str = "") -> None:
         super().__init__(why)
@@ -35,32 +34,29 @@ class Gone(Exception):
 
 
 class Worker(Protocol):
-    """Has one request at a time."""
+    """A worker with at most one request at a time."""
 
-    def ask(self, request: object) -> None:
-        """Raises `Gone`."""
-        ...
+    def send(self, request: object) -> None:
+        """Send a request; raises `WorkerGone`."""
 
-    def heard(self) -> object:
-        """The answer; a string if it is an error. Raises `Gone`."""
-        ...
+    def receive(self) -> object:
+        """Return the answer, a string if it is an error; raises `WorkerGone`."""
 
-    def end(self) -> None: ...
+    def stop(self) -> None: ...
 
 
 W = TypeVar("W", bound=Worker)
 
 
-class Means(Protocol[W]):
+class WorkerFactory(Protocol[W]):
     """A way to start workers and to wait for them."""
 
-    def born(self, given: object) -> W: ...
+    def start(self, arguments: object) -> W: ...
 
-    def sent(self, request: object) -> object:
+    def prepare(self, request: object) -> object:
         """Prepare a request once, for all workers."""
-        ...
 
-    def ready(self, workers: Sequence[W], seconds: float) -> Sequence[W]:
+    def wait(self, workers: Sequence[W], seconds: float) -> Sequence[W]:
         """Wait for workers with an answer; return none after so many seconds."""
         ...
 
@@ -68,104 +64,107 @@ class Means(Protocol[W]):
 
 
 @dataclass
-class Watched(Generic[W]):
-    """One worker, and what it was asked; None if it is idle."""
+class SupervisedWorker(Generic[W]):
+    """One worker, and its request; None if it is idle."""
 
     worker: W
-    asked: object = None
-    since: float = 0.0
+    request: object = None
+    since: float = 0.0  # monotonic seconds
 
 
 class Crew(Generic[W]):
-    """`count` workers, each made of `given(who)`."""
+    """Workers of a factory, each started with `arguments(its number)`."""
 
     def __init__(
         self,
-        means: Means[W],
+        factory: WorkerFactory[W],
         count: int,
-        given: Callable[[int], object],
+        arguments: Callable[[int], object],
         *,
         patience: float,
         say: Say | None = None,
         lost: type[RecurraError] = RecurraError,
     ) -> None:
-        """`patience`: seconds that an answer may take. `lost` is raised where nobody answers."""
-        self.means, self.count, self.given, self.patience = means, count, given, patience
-        self.say, self.lost = say or _aloud, lost
-        self.vain = [0] * count  # lives since the last answer
-        self.watched: list[Watched[W]] = []
+        """`patience`: seconds that an answer may take. `lost` is raised if no worker answers."""
+        self.factory, self.count, self.arguments = factory, count, arguments
+        self.patience, self.say, self.lost = patience, say or _say, lost
+        self.failures = [0] * count  # since the last answer, by worker
+        self.workers: list[SupervisedWorker[W]] = []
+
+    def _start(self, number: int) -> SupervisedWorker[W]:
+        return SupervisedWorker(self.factory.start(self.arguments(number)))
 
     def ask_idle(self, request: object) -> None:
-        """Asks all that are idle; the first time, starts them."""
-        if not self.watched:
-            self.watched = [Watched(self.means.born(self.given(k))) for k in range(self.count)]
-        if idle := [who for who, one in enumerate(self.watched) if one.asked is None]:
-            sent = self.means.sent(request)
-            for who in idle:
-                self._ask(who, sent)
+        """Send a request to all idle workers; the first time, start them."""
+        self.workers = self.workers or [self._start(k) for k in range(self.count)]
+        if idle := [k for k, one in enumerate(self.workers) if one.request is None]:
+            prepared = self.factory.prepare(request)
+            for k in idle:
+                self._send(k, prepared)
 
-    def ask(self, who: int, request: object) -> None:
-        self._ask(who, self.means.sent(request))
+    def ask(self, number: int, request: object) -> None:
+        self._send(number, self.factory.prepare(request))
 
-    def _ask(self, who: int, sent: object) -> None:
-        one = self.watched[who]
-        one.asked, one.since = sent, time.monotonic()
+    def _send(self, number: int, prepared: object) -> None:
+        one = self.workers[number]
+        one.request, one.since = prepared, time.monotonic()
         try:
-            one.worker.ask(sent)
-        except Gone as gone:
-            self._replace(who, gone)
+            one.worker.send(prepared)
+        except WorkerGone as gone:
+            self._replace(number, gone)
 
     def answer(self) -> tuple[int, Any]:
-        """Waits for an answer; who gave it is idle then."""
+        """Wait for an answer; return it, and the number of its worker, which is idle then."""
         while True:
-            asked = {id(x.worker): who for who, x in enumerate(self.watched) if x.asked is not None}
-            assert asked, "somebody has been asked"
-            waiting = [self.watched[who] for who in asked.values()]
+            busy = {id(x.worker): k for k, x in enumerate(self.workers) if x.request is not None}
+            assert busy, "a worker has a request"
+            waiting = [self.workers[k] for k in busy.values()]
             latest = min(x.since for x in waiting) + self.patience
             left = max(0.0, latest - time.monotonic())
-            ready = self.means.ready([x.worker for x in waiting], left)
+            ready = self.factory.wait([x.worker for x in waiting], left)
             for worker in ready:
-                who = asked[id(worker)]
-                if (found := self._heard(who)) is not None:
-                    return who, found
-            for who in () if ready else asked.values():
-                if time.monotonic() - self.watched[who].since >= self.patience:
-                    self._replace(who, Gone(f"has not answered for {self.patience:.0f} s"))
+                number = busy[id(worker)]
+                if (answer := self._receive(number)) is not None:
+                    return number, answer
+            for number in () if ready else busy.values():
+                if time.monotonic() - self.workers[number].since >= self.patience:
+                    silent = f"has not answered for {self.patience:.0f} s"
+                    self._replace(number, WorkerGone(silent))
 
     def close(self) -> None:
-        """Ends all workers."""
-        for one in self.watched:
-            one.worker.end()
-        self.watched = []
-        self.means.close()
+        """Stop all workers."""
+        for one in self.workers:
+            one.worker.stop()
+        self.workers = []
+        self.factory.close()
 
-    def _heard(self, who: int) -> object:
-        one = self.watched[who]
+    def _receive(self, number: int) -> object:
+        one = self.workers[number]
         try:
-            found = one.worker.heard()
-        except Gone as gone:
-            self._replace(who, gone)
+            answer = one.worker.receive()
+        except WorkerGone as gone:
+            self._replace(number, gone)
             return None
-        if isinstance(found, str):
-            raise self.lost(f"actor {who} has failed", facts=found)
-        one.asked, self.vain[who] = None, 0
-        return found
+        if isinstance(answer, str):
+            raise self.lost(f"actor {number} has failed", facts=answer)
+        one.request, self.failures[number] = None, 0
+        return answer
 
-    def _replace(self, who: int, gone: Gone) -> None:
-        """Another worker takes somebody's place, and is asked what the one before was asked."""
-        old = self.watched[who]
-        old.worker.end()
-        self.vain[who] += 1
-        if self.vain[who] >= LIVES:
+    def _replace(self, number: int, gone: WorkerGone) -> None:
+        """Start another worker in place of one, and send it the same request."""
+        old = self.workers[number]
+        old.worker.stop()
+        self.failures[number] += 1
+        if self.failures[number] >= LIVES:
             raise self.lost(
-                f"actor {who} {gone}, and so did those before it",
+                f"actor {number} {gone}, and so did those before it",
                 facts=f"{LIVES} processes in turn, and none has answered"
                 + (f"\n  {gone.more}" if gone.more else ""),
             )
-        self.say(f"actor {who} {gone}: another process takes its place")
-        self.watched[who] = Watched(self.means.born(self.given(who)))
-        self._ask(who, old.asked)
+        self.say(f"actor {number} {gone}: another process takes its place")
+        self.workers[number] = self._start(number)
+        self._send(number, old.request)
 
 
-def _aloud(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

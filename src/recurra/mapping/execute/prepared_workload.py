@@ -1,7 +1,7 @@
-"""Runs a workload under a mapping: fast memory is one block, say of RAM, slow memory a file.
+"""Run a workload under a mapping: fast memory is one block, say of RAM, slow memory a file.
 
-What is not in fast memory is read into a bounce buffer, and written from it, by the instruction
-itself, which waits for that: it is what it gains where it is in fast memory.
+An instruction reads its operands outside fast memory into a bounce buffer, and writes its outputs
+from there. It waits for these moves, which is the time that a buffer in fast memory saves.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from recurra.mapping.execute.copier import Copier, Transfer
-from recurra.mapping.execute.layout import bounce_places, slots, uses
-from recurra.mapping.execute.memories import PAGE, Memory, Room, SlowMemory
+from recurra.mapping.execute.memories import PAGE, ByteBuffer, Memory, SlowMemory
 from recurra.mapping.execute.ram import Ram
-from recurra.mapping.execute.step import WorkloadStep
 from recurra.mapping.execute.workload import Array, Workload
+from recurra.mapping.execute.workload_problem import addresses, slow_addresses, uses
+from recurra.mapping.execute.workload_step import WorkloadStep
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution, copy_steps
 
@@ -23,7 +23,7 @@ RAM = Ram()
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one run, by instruction: waiting for copies, moving what is outside, computing."""
+    """Seconds of one run, by instruction: waiting for copies, its own moves, computing."""
 
     waited: tuple[float, ...]  # before each instruction, and after the last one
     moved: tuple[float, ...]
@@ -38,12 +38,12 @@ class Times:
 
 
 class PreparedWorkload:
-    """A workload ready to run, as often as one likes, until it is closed.
+    """A workload that can run many times under one mapping, until it is closed.
 
-    `problem` comes from `problem_of`, whatever the prices. Raises `InvalidSolution` for a mapping
-    that does not hold, `ProblemError` for one that cannot be run, `RecurraError` for a memory that
-    is too small. Those of one workload may share what is slow, one after the other: two files of
-    one disk need not be equally fast.
+    `problem` comes from `problem_of`, with any prices. Several prepared workloads may use one slow
+    memory in turns: two files of one disk need not be equally fast. Raises `InvalidSolution` for an
+    invalid mapping, `ProblemError` for one that cannot be run, and `RecurraError` if a memory is
+    too small.
     """
 
     def __init__(
@@ -58,21 +58,19 @@ class PreparedWorkload:
         self.workload, self.problem, self.solution = workload, problem, solution
         self.memory = memory
         self._expect_pages()
-        self.arena = memory.room(problem.fast_size)[
-            : problem.fast_size
-        ]  # all there is of fast memory
-        self._bounced = self._bounces()
-        self.bounce = memory.room(max(at[-1] for at in self._bounced))
-        small = [k for k in range(len(workload.tensors)) if not workload.placed(k)]
-        self.beside = {k: memory.room(workload.tensors[k].nbytes) for k in small}
-        self.slots, size = slots(workload)
+        self.arena = memory.allocate(problem.fast_size)[: problem.fast_size]
+        self._bounce_addresses, sizes = zip(*map(self._bounces, range(problem.steps)), strict=True)
+        self.bounce = memory.allocate(max(sizes))
+        small = [k for k in range(len(workload.tensors)) if not workload.is_placed(k)]
+        self.small = {k: memory.allocate(workload.tensors[k].nbytes) for k in small}
+        self.slow_addresses, size = slow_addresses(workload)
         self._steps = [WorkloadStep(workload.name, x) for x in workload.operations]
         for t in range(problem.steps):
             self._prepare(t)
         self._shares = slow is not None
         self.slow = memory.slow(size) if slow is None else slow
         try:
-            self._give(list(workload.given))
+            self._write_inputs(list(workload.inputs))
         except BaseException:
             self.close()
             raise
@@ -84,16 +82,17 @@ class PreparedWorkload:
         self.close()
 
     def close(self) -> None:
-        """Gives the slow memory back, if it is nobody else's."""
+        """Free the slow memory, unless it was passed in."""
         if not self._shares:
             self.slow.close()
 
     def run(self) -> Times:
-        """Once, from the same start; the results are in slow memory then.
+        """Run once from the inputs, and leave the results in slow memory.
 
-        Raises `RecurraError` if the slow memory fails, or an instruction does.
+        Raises `RecurraError` if the slow memory or an instruction fails.
         """
-        self._give([k for k in self.workload.given if self._changes(k)])
+        work = self.workload
+        self._write_inputs([k for k in work.inputs if not work.is_placed(k) or k in work.shared])
         waited, moved, computed = list[float](), list[float](), list[float]()
         with Copier(self.slow) as copier:
             start = now = perf_counter()
@@ -101,7 +100,7 @@ class PreparedWorkload:
                 copier.wait(t)
                 ready = perf_counter()
                 copier.add(step.copies)
-                computed.append(step.run(self.slow, copier.silent))
+                computed.append(step.run(self.slow, copier.pause))
                 waited.append(ready - now)
                 now = perf_counter()
                 moved.append(now - ready - computed[-1])
@@ -111,28 +110,23 @@ class PreparedWorkload:
 
     def results(self) -> tuple[Array, ...]:
         """The results of the last run, read from slow memory."""
-        found: list[Array] = []
+        results: list[Array] = []
         for k in self.workload.results:
             tensor = self.workload.tensors[k]
-            room = self.beside.get(self.workload.storage[k])
-            if room is None:
-                room = self.memory.room(tensor.nbytes)
-                self.slow.read(room, self.slots[k])
-            found.append(tensor.over(self.memory.get(room)))
-        return tuple(found)
+            block = self.small.get(self.workload.storage[k])
+            if block is None:
+                block = self.memory.allocate(tensor.nbytes)
+                self.slow.read(block, self.slow_addresses[k])
+            results.append(tensor.view_as(self.memory.get(block)))
+        return tuple(results)
 
-    def _changes(self, tensor: int) -> bool:
-        return not self.workload.placed(tensor) or tensor in self.workload.shared
-
-    def _give(self, tensors: list[int]) -> None:
-        """Writes what is there before the program to where it is expected."""
+    def _write_inputs(self, tensors: list[int]) -> None:
         for k in tensors:
-            room = self.beside.get(k)
             tensor = self.workload.tensors[k]
-            given = room if room is not None else self.memory.room(tensor.nbytes)
-            self.memory.put(tensor.bytes_of(self.workload.given[k]), given)
-            if room is None:
-                self.slow.write(given, self.slots[k])
+            block = self.small[k] if k in self.small else self.memory.allocate(tensor.nbytes)
+            self.memory.put(tensor.bytes_of(self.workload.inputs[k]), block)
+            if k not in self.small:
+                self.slow.write(block, self.slow_addresses[k])
 
     def _expect_pages(self) -> None:
         for i, p in enumerate(self.solution.placements):
@@ -142,37 +136,38 @@ class PreparedWorkload:
                     facts=f"what comes from a disk begins at a multiple of {PAGE} B",
                 )
 
-    def _bounces(self) -> list[dict[int, int]]:
-        inside = [p is not None for p in self.solution.placements]
-        first = [uses[0] if uses else 0 for uses in self.problem.uses]
-        return [bounce_places(self.workload, t, i, inside) for t, i in enumerate(first)]
+    def _bounces(self, step: int) -> tuple[dict[int, int], int]:
+        """Assign addresses in the bounce buffer to the step's tensors outside fast memory."""
+        pairs = zip(self.problem.uses[step], uses(self.workload, step), strict=True)
+        outside = [k for i, (k, _) in pairs if self.solution.placements[i] is None]
+        return addresses(self.workload, outside)
 
     def _prepare(self, time: int) -> None:
-        """Prepare a step: the places of its operands, its moves, and copies that begin there."""
+        """Find the blocks of a step's tensors, its own moves, and the copies that begin there."""
         x, step = self.workload.operations[time], self._steps[time]
-        rooms: dict[int, Room] = {}
+        blocks: dict[int, ByteBuffer] = {}
         here = uses(self.workload, time)
         for i, (k, out) in zip(self.problem.uses[time], here, strict=True):
-            rooms[k] = self._placed(i, k, out, step)
+            blocks[k] = self._placed(i, k, out, step)
         for k in (*x.reads, *x.writes):
-            if not self.workload.placed(k):
-                rooms[k] = self.beside[self.workload.storage[k]]
-        step.find(self.workload, self.memory, rooms)
+            if not self.workload.is_placed(k):
+                blocks[k] = self.small[self.workload.storage[k]]
+        step.bind(self.workload, self.memory, blocks)
 
-    def _placed(self, index: int, tensor: int, out: bool, step: WorkloadStep) -> Room:
+    def _placed(self, index: int, tensor: int, out: bool, step: WorkloadStep) -> ByteBuffer:
         b, p = self.problem.buffers[index], self.solution.placements[index]
         if p is None:
-            at = self._bounced[b.target_time][self.workload.storage[tensor]]
-            room = self.bounce[at : at + b.size]
+            at = self._bounce_addresses[b.target_time][tensor]
+            block = self.bounce[at : at + b.size]
         else:
-            room = self.arena[p.offset : p.offset + b.size]
+            block = self.arena[p.offset : p.offset + b.size]
         during = () if p is None else copy_steps(b, p)
         if during:
-            copy = Transfer(during[-1], index, room, self.slots[tensor], out)
+            copy = Transfer(during[-1], index, block, self.slow_addresses[tensor], out)
             self._steps[during[0]].copies.append(copy)
-        elif p is None or p.copied:  # also what is copied in no time
-            (step.writes if out else step.reads).append((room, self.slots[tensor]))
-        return room
+        elif p is None or p.copied:  # also a copy that takes no step
+            (step.writes if out else step.reads).append((block, self.slow_addresses[tensor]))
+        return block
 
 
 def execute(
@@ -181,7 +176,7 @@ def execute(
     solution: Solution,
     memory: Memory = RAM,
 ) -> tuple[tuple[Array, ...], Times]:
-    """The results of one run, and its times."""
+    """Run a workload once; return its results and times."""
     with PreparedWorkload(workload, problem, solution, memory) as execution:
         times = execution.run()
         return execution.results(), times

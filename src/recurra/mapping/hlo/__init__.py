@@ -1,1 +1,0 @@
-"""Turn XLA's scheduled HLO modules into memory-mapping problems."""
