@@ -19,7 +19,7 @@ from tyro.conf import Positional, arg
 
 from recurra.support import atomic_write
 from recurra.support.optional_packages import needed_by
-from recurra.window import paper
+from recurra.window import paper_comparison
 from recurra.window.gpu import GPUS, Gpu
 from recurra.window.hlo import read_hlo
 from recurra.window.kernel import Trace, parse
@@ -210,7 +210,7 @@ class Simulate:
             )
         found: dict[str, object] = {}
         if self.paper:
-            rows = paper.comparison(machine, self.kernels, _counting())
+            rows = paper_comparison.comparison(machine, self.kernels, _counting())
             found["paper"] = [
                 {
                     "what": r.what,
@@ -226,7 +226,7 @@ class Simulate:
                 print(f"{'what':<46} {'paper':>6} {'ours':>6}")
                 print("\n".join(map(str, rows)))
         if self.sensitivity:
-            rows = paper.sensitivity(kernels=min(self.kernels, 400), tell=_counting())
+            rows = paper_comparison.sensitivity(kernels=min(self.kernels, 400), tell=_counting())
             found["sensitivity"] = [
                 {"family": r.family, "assumption": r.assumption}
                 | {p: round(g, 3) for p, g in r.gains.items()}
@@ -275,7 +275,7 @@ class WindowBuildCommand:
 
     def __call__(self) -> int:
         from recurra.window.native.build import STREAMS, TORCH, build
-        from recurra.window.native.twin import load
+        from recurra.window.native.native_window import load
 
         window, lanes = build(), load().lanes
         streams = build(extension=STREAMS)
@@ -294,12 +294,12 @@ def read(program: str, gpu: Gpu, kernels: int = 900, batch: int = 0) -> Trace:
     """Read the program named on the command line. Raises WindowError for an unknown one."""
     kind, colon, name = program.partition(":")
     if kind == "synthetic" and colon:
-        if name not in paper.WORKLOADS:
+        if name not in paper_comparison.WORKLOADS:
             raise WindowError(
                 f"there is no synthetic program {name!r}",
-                facts=f"there are {', '.join(paper.WORKLOADS)}",
+                facts=f"there are {', '.join(paper_comparison.WORKLOADS)}",
             )
-        return replace(paper.WORKLOADS[name], kernels=kernels).trace()
+        return replace(paper_comparison.WORKLOADS[name], kernels=kernels).trace()
     if kind == "torch" and colon:
         return _recorded(name, gpu, batch)
     if program == "-":

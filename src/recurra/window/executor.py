@@ -26,11 +26,11 @@ from recurra.window.access import segments
 from recurra.window.failures import KernelError
 from recurra.window.gain_model import Judgment, Outside, check_policy
 from recurra.window.launch import RAN, Counts, Launch, launch_of
-from recurra.window.native.twin import there
+from recurra.window.native.native_window import there
 from recurra.window.task import MOST_THREADS, Task, WindowError, is_count, overlap
 from recurra.window.thread_pool import PoolState, window_of
 from recurra.window.timed_stretches import Stretch
-from recurra.window.turn_lock import Turn
+from recurra.window.token_lock import TokenLock
 from recurra.window.undeclared_writes import WriteWatch
 from recurra.window.wrapper import Wrapper, named
 
@@ -85,7 +85,7 @@ class Executor:
         self._before, self._stretch.seen = self._stretch.alone(), record
         self.events = crew.events
         self._own = int(patient)
-        self._turn = Turn()  # of threads whose kernels run without the window
+        self._serial = TokenLock()  # of threads whose kernels run without the window
         self._outer: Executor | None = None
         self.block: weakref.ref[object] | None = None  # for lifetime.py
         lifetime.born(self)
@@ -100,14 +100,14 @@ class Executor:
         A plain function may touch anything: it is a barrier.
         Inside a kernel of this executor, it is run at once, as a part of that kernel.
         """
-        turn = self._turn
+        serial = self._serial
         try:
             function = kernel.at_once  # pyright: ignore[reportFunctionMemberAccess]
-            del turn.free
+            del serial.free
         except AttributeError:  # a function; another thread's turn; a kernel of this one launches
             return self._launch_otherwise(kernel, args, kwargs)
         try:
-            turn.holder = get_ident()
+            serial.owner = get_ident()
             stretch = self._stretch
             if stretch.direct and function is not None:
                 function(*args, **kwargs)
@@ -118,10 +118,10 @@ class Executor:
         except BaseException as cause:
             return self._settle_straight(launch_of(kernel, args, kwargs), cause)
         finally:
-            turn.holder = 0
-            turn.free = True
-            if turn.asleep:
-                turn.call()
+            serial.owner = 0
+            serial.free = True
+            if serial.waiting:
+                serial.wake_one()
         return self._launch_otherwise(kernel, args, kwargs)
 
     def _launch_otherwise(
@@ -133,8 +133,8 @@ class Executor:
         """Through the window; or at once, while that is timed or something is unusual about it."""
         stretch = self._stretch
         if stretch.straight and self._outer is None:
-            again = self._turn.mine()
-            done = self._turn.during(
+            again = self._serial.is_mine()
+            done = self._serial.run(
                 lambda: self._straight(stretch, kernel, args, kwargs, again=again)
             )
             if done is not None:
@@ -249,7 +249,7 @@ class Executor:
     def _idle(self) -> bool:
         """Do launches run one by one, here, with nothing to wait for, tell or do?"""
         stretch, crew = self._stretch, self._crew
-        if not stretch.straight or stretch.timed or self._turn.taken() or crew.launches:
+        if not stretch.straight or stretch.timed or self._serial.owner or crew.launches:
             return False
         return crew.spoiled.nothing() and not stretch.over(waited=True)
 
@@ -265,7 +265,7 @@ class Executor:
 
     def _within(self) -> bool:
         """Does this thread run a kernel of ours?"""
-        return self._turn.mine() or threading.get_ident() in self._crew.held
+        return self._serial.is_mine() or threading.get_ident() in self._crew.held
 
     # without the window, while it does not pay
 
@@ -286,8 +286,8 @@ class Executor:
 
     def _after_straight(self, then: Callable[[], None]) -> None:
         """Run `then` when another thread's work without the window, if any, is over."""
-        if self._stretch.straight and not self._turn.mine():
-            self._turn.during(then)
+        if self._stretch.straight and not self._serial.is_mine():
+            self._serial.run(then)
 
     def _straight(
         self,
@@ -298,7 +298,7 @@ class Executor:
         *,
         again: bool,
     ) -> Launch | None:
-        """One kernel after the other, in the order of their launches; it is this thread's turn.
+        """One kernel after the other, in the order of their launches; it is this thread's serial.
 
         Nothing, if another thread has turned the window on; `again` inside a kernel.
         """
@@ -415,9 +415,9 @@ class Executor:
 
     def after_fork_in_child(self) -> None:
         """Without workers, until the next launch; of no use if a kernel was running."""
-        running = bool(self._crew.launches or self._crew.held or self._turn.taken())
+        running = bool(self._crew.launches or self._crew.held or self._serial.owner)
         self._crew.fresh()
-        self._turn = Turn()
+        self._serial = TokenLock()
         if running and self._crew.state == "open":
             self._crew.state = "forked"
             self._no_stretch()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from recurra.window.core import Window
+from recurra.window.python_window import Window
 from recurra.window.hardware import HardwareWindow
 from recurra.window.model import Simulation
 

@@ -17,7 +17,7 @@ from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
 from recurra.nest.agents.vector_env import World
-from recurra.nest.env import LoopNestEnv
+from recurra.nest.gymnasium_env import LoopNestEnv
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measured_table import Table, load, tabulate
 from recurra.nest.problem import NestProblem

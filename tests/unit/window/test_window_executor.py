@@ -30,7 +30,7 @@ from recurra.window.access import segment_of
 from recurra.window.gain_model import SAMPLE, TINY, Judgment
 from recurra.window.history_checker import conflicts, violations
 from recurra.window.list_schedule import gain
-from recurra.window.native.twin import there
+from recurra.window.native.native_window import there
 
 add = ufunc(np.add)
 

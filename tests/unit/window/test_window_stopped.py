@@ -15,7 +15,7 @@ import faulthandler, random, signal, sys, threading
 import numpy as np
 from contextlib import suppress
 from recurra.window import Executor, KernelError, WindowError, fill, kernel
-from recurra.window.native.twin import there
+from recurra.window.native.native_window import there
 
 policy, native, rounds = sys.argv[1], sys.argv[2] == "native" and there(), int(sys.argv[3])
 dice = random.Random(policy)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.nest.agents.policy import features
-from recurra.nest.env import ID, LoopNestEnv
+from recurra.nest.gymnasium_env import ID, LoopNestEnv
 from recurra.nest.measured_table import Table
 from recurra.nest.state import Vector
 from recurra.support.optional_packages import needed_by

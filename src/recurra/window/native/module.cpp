@@ -1,4 +1,4 @@
-// Python's view of the native window: the methods of window/core.py, and a clock for its check.
+// Python's view of the native window: the methods of window/python_window.py, and a clock for its check.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>

@@ -1,7 +1,7 @@
 // The rule that decides what is deferred: what an operator touches must be known before it runs.
 //
 // `kind_of` is all of it, operator by operator, and `Rule` the table of its answers for every
-// operator that PyTorch itself defines; `recurra.window.torch.rule.table()` prints it. Whatever is
+// operator that PyTorch itself defines; `recurra.window.torch.operator_rules.table()` prints it. Whatever is
 // not in the table (other namespaces such as `c10d`, custom operators, operators of extensions, and
 // those for which somebody has registered a kernel in Python) may touch anything: everything in
 // flight ends first, and it runs in the caller, as do the operators that it consists of.

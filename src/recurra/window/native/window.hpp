@@ -1,4 +1,4 @@
-// The window: tasks in program order -> which of them may run now. Twin of window/core.py.
+// The window: tasks in program order -> which of them may run now. Twin of window/python_window.py.
 // Not synchronized: pool.hpp is.
 #pragma once
 

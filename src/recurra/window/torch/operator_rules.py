@@ -1,6 +1,6 @@
 """The rule that decides what is deferred, as a table: see native/rule.hpp, which is the rule.
 
-print(recurra.window.torch.rule.table())
+print(recurra.window.torch.operator_rules.table())
 
 aten::add.Tensor   defers   it gives new tensors
 aten::view         passes   a view
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from recurra.window.native.build import TORCH
-from recurra.window.native.twin import load
+from recurra.window.native.native_window import load
 
 Way = Literal["unknown", "passes", "shapes", "caller", "defers"]  # kWays in native/rule.hpp
 WAYS: dict[Way, str] = {

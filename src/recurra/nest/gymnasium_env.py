@@ -131,7 +131,7 @@ def _actions(given: Actions | str) -> Actions:
 def register() -> None:
     """Makes `gymnasium.make("LoopNest-v0", problems=..)` work; called when this is imported."""
     if ID not in gymnasium.registry:
-        gymnasium.register(ID, entry_point="recurra.nest.env:LoopNestEnv")
+        gymnasium.register(ID, entry_point="recurra.nest.gymnasium_env:LoopNestEnv")
 
 
 register()
