@@ -87,7 +87,7 @@ class Avx2(Encoder):
         return code + self.upper(register)
 
     def gather(
-        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, apart: int
+        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, stride: int
     ) -> bytes:
         """The instruction clears the mask, so it is set each time."""
         all_ones = self.registers((MAP_0F, 1, 0, 0x76), MASK, MASK, MASK)  # vpcmpeqd
@@ -99,7 +99,7 @@ class Avx2(Encoder):
         return self.zero(register) + offsets + load + access
 
     def scatter(
-        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, apart: int
+        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, stride: int
     ) -> bytes:
         """Lane by lane: AVX2 has no such instruction."""
         code, base, half = b"", POINTERS[tensor], 16 // self.item
@@ -107,7 +107,7 @@ class Avx2(Encoder):
             source = register if lane < half else OTHER
             if lane == half:  # vextractf128
                 code += self.registers((MAP_0F3A, 1, 0, 0x19), register, 0, OTHER) + b"\x01"
-            at = offset + lane * apart
+            at = offset + lane * stride
             if not self.wide:  # vextractps
                 code += self.memory((MAP_0F3A, 1, 0, 0x17), source, base, at, XMM)
                 code += bytes((lane % half,))

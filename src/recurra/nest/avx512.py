@@ -87,12 +87,12 @@ class Avx512(Encoder):
         return lower + self.upper(register)
 
     def gather(
-        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, apart: int
+        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, stride: int
     ) -> bytes:
         return self.zero(register) + self._indexed(0x92, register, tensor, offset, mask, slot)
 
     def scatter(
-        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, apart: int
+        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, stride: int
     ) -> bytes:
         return self._indexed(0xA2, register, tensor, offset, mask, slot)
 

@@ -27,7 +27,8 @@ from recurra.nest.loops import Nest, scheduled
 from recurra.nest.native import LoadedKernel, NestKernel
 from recurra.nest.problem import ITEM_BYTES, Combine, NestProblem, Post, TensorAccess, contiguous
 from recurra.nest.target import VectorTarget, target
-from recurra.nest.threads import Team, available, shared
+from recurra.nest.threads import Team, shared
+from recurra.support import cpu
 from recurra.support.notices import tell_once
 
 Backend = Literal["avx512", "avx2", "llvm"]
@@ -147,7 +148,7 @@ def kernel(nest: Nest, on: VectorTarget, threads: int | None = None) -> NestKern
     With RECURRA_CHECK=1 it runs in a child process first; raises KernelError if it is wrong.
     """
     if nest.parallel:
-        return Team(nest, threads or available(), lambda part: kernel(part, on).call)
+        return Team(nest, threads or cpu.cores(), lambda part: kernel(part, on).call)
     program = generate(nest, on)
     if on.name == "llvm":
         from recurra.nest.llvm import LlvmKernel

@@ -16,7 +16,7 @@ import numpy as np
 from recurra.nest.codegen import BUFFERS
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.problem import ITEM_BYTES, NestProblem, TensorAccess
-from recurra.nest.register_scopes import SPARE, Scopes
+from recurra.nest.register_scopes import SPARE, RegisterScopes
 from recurra.nest.target import VectorTarget
 
 OFTEN = 48  # an input that is read so often for every result is worth a copy
@@ -53,7 +53,7 @@ def tiles(problem: NestProblem, target: VectorTarget) -> Iterator[Nest]:
 
 
 def _packs_fit(nest: Nest, target: VectorTarget) -> bool:
-    return sum(b.size for b in Scopes(nest, target).buffers) <= BUFFERS
+    return sum(b.size for b in RegisterScopes(nest, target).buffers) <= BUFFERS
 
 
 def _slab(problem: NestProblem, lanes: str) -> TensorAccess | None:

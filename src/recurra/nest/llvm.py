@@ -171,8 +171,8 @@ class _LlvmWriter:
             f"bitcast {integers} {self.constant(slot)} to {self.vector}"
         )
 
-    def do_load(self, register: int, step: int, offset: int, mask: int) -> None:
-        pointer = self.at(step, offset)
+    def do_load(self, register: int, tensor: int, offset: int, mask: int) -> None:
+        pointer = self.at(tensor, offset)
         if not mask:
             self.registers[register] = self.new(
                 f"load {self.vector}, ptr {pointer}, align {self.item}"
@@ -183,8 +183,8 @@ class _LlvmWriter:
             f"ptr {pointer}", f"i32 {self.item}", self.mask(mask), f"{self.vector} zeroinitializer",
         )  # fmt: skip
 
-    def do_store(self, register: int, step: int, offset: int, mask: int) -> None:
-        pointer = self.at(step, offset)
+    def do_store(self, register: int, tensor: int, offset: int, mask: int) -> None:
+        pointer = self.at(tensor, offset)
         if not mask:
             self.lines.append(f"store {self.typed(register)}, ptr {pointer}, align {self.item}")
             return
@@ -193,8 +193,8 @@ class _LlvmWriter:
             self.typed(register), f"ptr {pointer}", f"i32 {self.item}", self.mask(mask),
         )  # fmt: skip
 
-    def element(self, step: int, offset: int) -> str:
-        return self.new(f"load {self.scalar}, ptr {self.at(step, offset)}, align {self.item}")
+    def element(self, tensor: int, offset: int) -> str:
+        return self.new(f"load {self.scalar}, ptr {self.at(tensor, offset)}, align {self.item}")
 
     def upper(self, halves: str) -> str:
         """Lanes of bf16, as i16, to f32: they are its upper halves."""
@@ -204,62 +204,62 @@ class _LlvmWriter:
         wide = self.new(f"shl {integers} {wide}, {sixteen}")
         return self.new(f"bitcast {integers} {wide} to {self.vector}")
 
-    def do_load16(self, register: int, step: int, offset: int, mask: int, width: int) -> None:
+    def do_load16(self, register: int, tensor: int, offset: int, mask: int, width: int) -> None:
         if mask:
-            return self.do_gather16(register, step, offset, width, 2)
-        pointer = self.at(step, offset)
+            return self.do_gather16(register, tensor, offset, width, 2)
+        pointer = self.at(tensor, offset)
         self.registers[register] = self.upper(
             self.new(f"load <{self.p.lanes} x i16>, ptr {pointer}, align 2")
         )
 
-    def do_splat16(self, register: int, step: int, offset: int) -> None:
+    def do_splat16(self, register: int, tensor: int, offset: int) -> None:
         n, kind = self.p.lanes, f"<{self.p.lanes} x i16>"
-        one = self.new(f"load i16, ptr {self.at(step, offset)}, align 2")
+        one = self.new(f"load i16, ptr {self.at(tensor, offset)}, align 2")
         first = self.new(f"insertelement {kind} poison, i16 {one}, i32 0")
         lanes = f"<{n} x i32> zeroinitializer"
         self.registers[register] = self.upper(
             self.new(f"shufflevector {kind} {first}, {kind} poison, {lanes}")
         )
 
-    def do_gather16(self, register: int, step: int, offset: int, width: int, apart: int) -> None:
+    def do_gather16(self, register: int, tensor: int, offset: int, width: int, stride: int) -> None:
         value, kind = "zeroinitializer", f"<{self.p.lanes} x i16>"
         for lane in range(width):
-            one = self.new(f"load i16, ptr {self.at(step, offset + lane * apart)}, align 2")
+            one = self.new(f"load i16, ptr {self.at(tensor, offset + lane * stride)}, align 2")
             value = self.new(f"insertelement {kind} {value}, i16 {one}, i32 {lane}")
         self.registers[register] = self.upper(value)
 
     def inserted(self, vector: str, value: str, lane: int) -> str:
         return self.new(f"insertelement {self.vector} {vector}, {self.scalar} {value}, i32 {lane}")
 
-    def do_first(self, register: int, step: int, offset: int) -> None:
-        self.registers[register] = self.inserted("zeroinitializer", self.element(step, offset), 0)
+    def do_first(self, register: int, tensor: int, offset: int) -> None:
+        self.registers[register] = self.inserted("zeroinitializer", self.element(tensor, offset), 0)
 
-    def do_splat(self, register: int, step: int, offset: int) -> None:
-        one = self.inserted("poison", self.element(step, offset), 0)
+    def do_splat(self, register: int, tensor: int, offset: int) -> None:
+        one = self.inserted("poison", self.element(tensor, offset), 0)
         lanes = f"<{self.p.lanes} x i32> zeroinitializer"
         self.registers[register] = self.new(
             f"shufflevector {self.vector} {one}, {self.vector} poison, {lanes}"
         )
 
     def do_gather(
-        self, register: int, step: int, offset: int, mask: int, slot: int, width: int, apart: int
+        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, stride: int
     ) -> None:
         value = "zeroinitializer"
         for lane in range(width):
-            value = self.inserted(value, self.element(step, offset + lane * apart), lane)
+            value = self.inserted(value, self.element(tensor, offset + lane * stride), lane)
         self.registers[register] = value
 
-    def do_single(self, register: int, step: int, offset: int, lane: int = 0) -> None:
+    def do_single(self, register: int, tensor: int, offset: int, lane: int = 0) -> None:
         value = self.new(f"extractelement {self.typed(register)}, i32 {lane}")
         self.lines.append(
-            f"store {self.scalar} {value}, ptr {self.at(step, offset)}, align {self.item}"
+            f"store {self.scalar} {value}, ptr {self.at(tensor, offset)}, align {self.item}"
         )
 
     def do_scatter(
-        self, register: int, step: int, offset: int, mask: int, slot: int, width: int, apart: int
+        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, stride: int
     ) -> None:
         for lane in range(width):
-            self.do_single(register, step, offset + lane * apart, lane)
+            self.do_single(register, tensor, offset + lane * stride, lane)
 
     def intrinsic(self, name: str, *arguments: str) -> str:
         return self.call(self.vector, f"llvm.{name}.v{self.p.lanes}{self.suffix}", *arguments)
@@ -313,8 +313,8 @@ class _LlvmWriter:
     def do_negate(self, register: int, slot: int) -> None:
         self.bits("xor", register, slot)
 
-    def do_move(self, step: int, apart: int) -> None:
-        self.pointers[step] = self.at(step, apart)
+    def do_move(self, tensor: int, distance: int) -> None:
+        self.pointers[tensor] = self.at(tensor, distance)
 
     # Loops: every register and pointer is a phi; LLVM drops those that do not change.
 

@@ -24,7 +24,7 @@ nest gives C. Every loop runs over what the next outer loop of its index leaves 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -308,20 +308,6 @@ def _check_loops(loops: tuple[NestLoop, ...], extents: Mapping[str, int], what: 
         facts = [f"{i}: {covered.get(i, 0)} of {n}" for i, n in extents.items()]
         facts += [f"{i}: not an index here" for i in covered if i not in extents]
         raise ScheduleError(f"the {what} nest misses points", facts=", ".join(facts))
-
-
-def points(
-    order: Sequence[tuple[str, int]], extents: Mapping[str, int]
-) -> Iterator[dict[str, int]]:
-    """Every index point in the order in which loops (index, points per trip) visit it."""
-    if not order:
-        yield {}
-        return
-    (index, step), inner = order[0], order[1:]
-    for start in range(0, extents[index], step):
-        left = min(step, extents[index] - start)
-        for point in points(inner, {**extents, index: left}):
-            yield {**point, index: point.get(index, 0) + start}
 
 
 def canonical(

@@ -79,14 +79,3 @@ class NestCode:
             lines.append("  " * depth + " ".join([word, *map(str, rest)]))
             depth += word == "repeat"
         return "\n".join(lines)
-
-    def count(self, word: str) -> int:
-        """Count the executions of an instruction."""
-        times, total = [1], 0
-        for name, *rest in self.code:
-            if name == "repeat":
-                times.append(times[-1] * rest[0])
-            elif name == "end":
-                times.pop()
-            total += times[-1] * (name == word)
-        return total

@@ -233,12 +233,12 @@ class Encoder:
         code = self.memory((MAP_0F38, 1, 0, 0x79), register, POINTERS[tensor], offset, unit=2)
         return code + self.upper(register)
 
-    def gather16(self, register: int, tensor: int, offset: int, width: int, apart: int) -> bytes:
+    def gather16(self, register: int, tensor: int, offset: int, width: int, stride: int) -> bytes:
         """Lane by lane: gathers read four bytes, perhaps past the end."""
         code = self.zero(register) + (self.zero(self.other) if width > 8 else b"")
         base = POINTERS[tensor]
         for lane in range(width):  # vpinsrw
-            half, at = register if lane < 8 else self.other, offset + lane * apart
+            half, at = register if lane < 8 else self.other, offset + lane * stride
             code += self.memory((MAP_0F, 1, 0, 0xC4), half, base, at, XMM, unit=2, vvvv=half)
             code += bytes((lane % 8,))
         if width > 8:  # vinserti32x4

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recurra.window import lifetime
-from recurra.window.python_window import check_size
 from recurra.window.failures import KernelError
 from recurra.window.native.build import STREAMS
 from recurra.window.native.native_window import load
+from recurra.window.python_window import check_size
 from recurra.window.task import Task, WindowError
 
 _never: list[object] = []  # what kernels hold whose end is not known: a driver failed

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Literal
 
-from recurra.window.python_window import Scheduler, State, Window
 from recurra.window.failures import KernelError, Spoiled, failed
 from recurra.window.gain_model import Judgment
 from recurra.window.history_checker import Event
 from recurra.window.launch import Counts, Launch, Ran
 from recurra.window.native.native_window import NativeWindow
 from recurra.window.parked_threads import Sleepers, without
+from recurra.window.python_window import Scheduler, State, Window
 from recurra.window.task import Task
 from recurra.window.undeclared_writes import WriteWatch
 

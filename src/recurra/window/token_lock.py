@@ -17,8 +17,9 @@ Result = TypeVar("Result")
 
 
 class TokenLock:
-    """Acquired by `run`, or inline as below: no call stands between the token and the owner, so that
-    Ctrl-C cannot come between them either.
+    """A mutex that `run` acquires, or code as below.
+
+    No call stands between the token and the owner, so that Ctrl-C cannot come between them either.
 
     try:
         del lock.free

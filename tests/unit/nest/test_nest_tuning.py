@@ -195,7 +195,7 @@ def test_an_episode_in_a_table_is_one_of_the_environment(table: Table) -> None:
     rows = world.rollout(world.drawn(3, random), choose, random)
     assert left == [k / FEW.steps for k in range(FEW.steps, 0, -1)]
     for states, actions, rewards in zip(rows.states, rows.actions, rows.rewards, strict=True):
-        np.testing.assert_array_equal(table.vector(int(states[0])), seen)
+        np.testing.assert_array_equal(vector(table.nest(int(states[0])), FEW.max_loops), seen)
         np.testing.assert_array_equal(world.legal[states[0]], info["action_mask"])
         seen, reward, _, truncated, info = env.step(int(actions[0]))
         assert rewards[0] == pytest.approx(reward)

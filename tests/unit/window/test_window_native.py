@@ -18,10 +18,10 @@ from recurra.cli import main
 from recurra.support.cxx_toolchain import BuildError
 from recurra.support.notices import tell_once
 from recurra.window import MEMORY, Executor, Segment, Task, Window, WindowError
-from recurra.window.python_window import Scheduler
 from recurra.window.history_checker import violations
 from recurra.window.native.build import build, find_build
 from recurra.window.native.native_window import NativeWindow, load, there
+from recurra.window.python_window import Scheduler
 
 needs_compiler = pytest.mark.needs_compiler
 Make = Callable[[int, int], Scheduler]

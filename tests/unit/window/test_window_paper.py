@@ -5,26 +5,33 @@ from __future__ import annotations
 import pytest
 
 from documents import ROOT, fill, table
-from recurra.window import paper_comparison
+from recurra.window import paper_comparison as paper
 from recurra.window.model import SimulatedGpu
-from recurra.window.paper_comparison import FAMILIES, comparison, end_to_end, mean, sensitivity, speedups
+from recurra.window.paper_comparison import (
+    FAMILIES,
+    comparison,
+    end_to_end,
+    mean,
+    sensitivity,
+    speedups,
+)
 
 SHORT = 300  # kernels of a program; `recurra window simulate --paper` takes 900
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, paper_comparison.ComparedFigure]:
+def rows() -> dict[str, paper.ComparedFigure]:
     return {row.what: row for row in comparison(kernels=SHORT)}
 
 
 @pytest.mark.slow
-def test_every_figure_is_near(rows: dict[str, paper_comparison.ComparedFigure]) -> None:
+def test_every_figure_is_near(rows: dict[str, paper.ComparedFigure]) -> None:
     assert len(rows) >= 15
     assert not [str(row) for row in rows.values() if not row.holds]
 
 
 @pytest.mark.slow
-def test_the_document_shows_them(rows: dict[str, paper_comparison.ComparedFigure]) -> None:
+def test_the_document_shows_them(rows: dict[str, paper.ComparedFigure]) -> None:
     lines = [
         (
             row.what,
@@ -40,17 +47,17 @@ def test_the_document_shows_them(rows: dict[str, paper_comparison.ComparedFigure
 
 
 def test_what_is_near_is_decided_by_the_tolerance() -> None:
-    near = paper_comparison.ComparedFigure("x", paper=1.0, ours=1.1, within=0.15, calibrated=False)
+    near = paper.ComparedFigure("x", paper=1.0, ours=1.1, within=0.15, calibrated=False)
     assert near.holds
-    assert not paper_comparison.ComparedFigure("x", 1.0, 1.2, 0.15, False).holds
-    assert not paper_comparison.ComparedFigure("x", 1.0, 1.01, None, False).holds  # it must be lower
+    assert not paper.ComparedFigure("x", 1.0, 1.2, 0.15, False).holds
+    assert not paper.ComparedFigure("x", 1.0, 1.01, None, False).holds  # it must be lower
     assert str(near).endswith("+10.0%  predicted")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_order_of_policies(family: str) -> None:
     """Hardware before software before one stream; a graph pays only if it is built once."""
-    short = [paper_comparison.replace(c, kernels=SHORT) for c in FAMILIES[family]]
+    short = [paper.replace(c, kernels=SHORT) for c in FAMILIES[family]]
     policies = ("acs-sw", "acs-hw", "graph", "graph-reused")
     gain = {p: mean(speedups(short, p, SimulatedGpu())) for p in policies}
     assert gain["acs-hw"] > gain["acs-sw"] > 0.98
@@ -62,7 +69,7 @@ def test_the_order_of_policies(family: str) -> None:
 def test_the_controller_of_instanas_loses_in_software() -> None:
     """As in the paper: what launches cost is hidden in one stream, and not in the window."""
     (first,) = speedups(
-        [paper_comparison.replace(FAMILIES["dynamic"][0], kernels=SHORT)], "acs-sw", SimulatedGpu()
+        [paper.replace(FAMILIES["dynamic"][0], kernels=SHORT)], "acs-sw", SimulatedGpu()
     )
     assert first < 1
 
@@ -76,7 +83,7 @@ def test_training_by_amdahl() -> None:
 @pytest.mark.slow
 def test_costs_that_rise_do_not_help() -> None:
     found = {(r.family, r.assumption): r.gains for r in sensitivity(("acs-sw",), kernels=60)}
-    assert len(found) == 3 * len(paper_comparison.ASSUMPTIONS)
+    assert len(found) == 3 * len(paper.ASSUMPTIONS)
     physics = {
         name: gains["acs-sw"] for (family, name), gains in found.items() if family == "physics"
     }

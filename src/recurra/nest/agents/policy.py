@@ -100,10 +100,8 @@ def load(path: Path) -> GreedyPolicy:
     """Return a policy that was saved; raises RecurraError where the file is none."""
     try:
         weights, words = safetensors_file.read(path)
-        given = json.loads(words["actions"])
+        actions = Actions.from_json(json.loads(words["actions"]))
         about: dict[str, Any] = json.loads(words.get("about", "{}"))
-        given["factors"] = tuple(given["factors"])
-        actions = Actions(**given)
         inputs, names = actions.max_loops * WIDTH + 1, actions.names
         policy = GreedyPolicy(weights, actions, about)
         fits = len(weights["W0"]) == inputs and weights["Wa"].shape[1] == len(names)

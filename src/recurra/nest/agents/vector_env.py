@@ -102,9 +102,7 @@ class World:
 
 def opened(folder: Path) -> World:
     """A world that was saved, mapped: processes share its memory."""
-    given = json.loads((folder / "actions.json").read_text())
-    given["factors"] = tuple(given["factors"])
-    actions = Actions(**given)
+    actions = Actions.from_json(json.loads((folder / "actions.json").read_text()))
     return World(actions, *(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS))
 
 

@@ -13,8 +13,8 @@ from recurra.errors import RecurraError
 from recurra.support.cxx_toolchain import BuildError
 from recurra.support.native_extension import Extension
 from recurra.support.notices import in_one_line, tell_once
-from recurra.window.python_window import Slot, State, check_size, not_executing
 from recurra.window.native.build import WINDOW, build
+from recurra.window.python_window import Slot, State, check_size, not_executing
 from recurra.window.task import Task
 
 _STATES = (State.PENDING, State.READY, State.EXECUTING)  # as in window.hpp

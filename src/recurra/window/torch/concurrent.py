@@ -28,12 +28,12 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.utils import _python_dispatch, dlpack
 
-from recurra.window.python_window import LARGEST
 from recurra.window.failures import KernelError
 from recurra.window.gain_model import check_policy
 from recurra.window.launch import Ran
 from recurra.window.native.build import TORCH
 from recurra.window.native.native_window import load
+from recurra.window.python_window import LARGEST
 from recurra.window.task import MOST_THREADS, WindowError, is_count
 from recurra.window.torch.block import Block, Fate
 from recurra.window.torch.call_sites import Site, site_of
