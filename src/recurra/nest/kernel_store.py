@@ -84,7 +84,7 @@ def load(problem: NestProblem, target: str, threads: int = 1) -> StoredNest | No
         facts = f"it has no {error}" if isinstance(error, KeyError) else str(error) or repr(error)
         tell_once(f"{place} is no kept kernel: {' '.join(facts.split())}; it is passed over")
         return None
-    return replace(found, nest=form.to_given(found.nest))
+    return replace(found, nest=form.to_original(found.nest))
 
 
 def expect_writable(problem: NestProblem, target: str, threads: int = 1) -> None:
