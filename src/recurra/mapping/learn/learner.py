@@ -41,8 +41,8 @@ from recurra.mapping.learn.replay import Batch, Replay, ReplaySegment, pieces_of
 from recurra.mapping.learn.settings import COMPILING, AgentSettings
 from recurra.mapping.struct_of_arrays import FlatProblem
 from recurra.nest.agents.actors import State
-from recurra.nest.agents.learning import keep, resumed
-from recurra.nest.agents.network import AdamState, clipped
+from recurra.nest.agents.learning import load_checkpoint, save_checkpoint
+from recurra.nest.agents.network import AdamState, clip_by_norm
 from recurra.nest.agents.replay import ReplayBuffer
 
 VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
@@ -212,11 +212,11 @@ class GameLearner:
 
     def save(self, path: Path) -> None:
         """Writes a checkpoint."""
-        keep(path, self.about, self.rounds, self.state())
+        save_checkpoint(path, self.about, self.rounds, self.state())
 
     def load(self, path: Path) -> None:
         """Goes on from a checkpoint; `RecurraError` where it is of something else."""
-        self.restore(*resumed(path, self.about))
+        self.restore(*load_checkpoint(path, self.about))
 
     def close(self) -> None:
         """Ends what it has started."""
@@ -236,7 +236,7 @@ def _trained(
     near: Surroundings,
     batch: Batch,
 ) -> tuple[Weights, AdamState]:
-    slope = clipped(
+    slope = clip_by_norm(
         _as_one(jax.grad(partial(loss, settings))(weights, near, batch)), LONGEST_GRADIENT
     )
     new, adam = adam.step(slope, _as_one(weights), settings.learning_rate, settings.weight_decay)

@@ -1,4 +1,4 @@
-"""`recurra tune train`: measures tables of nests, and trains a policy on them."""
+"""`recurra tune train`: measure tables of nests, and train a policy on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recurra.nest import catalogue
 from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.agents import policy as policies
 from recurra.nest.agents.actors import LearnerSettings
-from recurra.nest.agents.vector_env import World
+from recurra.nest.agents.vector_env import VectorEnv
 from recurra.nest.measure import Evaluator, Protocol, peak
 from recurra.nest.measured_table import Table, load, tabulate
 from recurra.nest.problem import NestProblem
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from recurra.nest.agents.learning import Tell
 
 SIZES = range(64, 257, 16)  # of the paper's 2197 matrix products
-HELD_OUT = 5  # a fifth of the tables is not learned from, but one at least
+HELD_OUT = 5  # one in five tables is held out, and at least one
 
 
 class CurvePoint(TypedDict):
@@ -98,7 +98,7 @@ class TuneTrainCommand:
         rules = self.rules()
         tables = [self.table(p, rules, on) for p in self.problems()]
         held_out = tables[: max(1, len(tables) // HELD_OUT)]
-        with redirect_stdout(sys.stderr):  # Ray tells there of workers that die
+        with redirect_stdout(sys.stderr):  # for Ray's messages about its workers
             report = self.train(tables[len(held_out) :], held_out, on)
         print(json.dumps(report) if self.json else _summary(report))
         return 0
@@ -116,16 +116,16 @@ class TuneTrainCommand:
         assert self.settings.rounds
 
     def rules(self) -> Actions:
-        """The actions that an episode may take."""
+        """Return the actions of an episode."""
         return replace(PRESETS[self.actions], steps=self.depth)
 
     def problems(self) -> list[NestProblem]:
         every = [(m, k, n) for m in SIZES for k in SIZES for n in SIZES]
-        Random(self.seed).shuffle(every)  # so that more tables are those of a smaller set, and more
+        Random(self.seed).shuffle(every)  # a larger set of tables contains a smaller one
         return [catalogue.matmul(*s) for s in every[: self.tables]]
 
     def table(self, problem: NestProblem, rules: Actions, on: VectorTarget) -> Table:
-        """The table of one problem: from the folder, or measured."""
+        """Load the table of one problem from the folder, or measure it."""
         sizes = "x".join(str(n) for _, n in problem.sizes)
         path = self.folder / f"{sizes}-{on}-{self.actions}-{self.depth}.npz"
         if path.exists():
@@ -139,13 +139,13 @@ class TuneTrainCommand:
     def train(
         self, learned: list[Table], held_out: list[Table], on: VectorTarget
     ) -> dict[str, object]:
-        """Learns, keeps the policy whose mean share is best on half of the tables held out, and
-        says how good it is on the other half, which had no part in that.
+        """Train, save the policy with the best mean share on half of the tables held out, and
+        report its share on the other half.
         """
         from recurra.nest.agents.learning import LearningPoint
 
         parts = held_out[::2], held_out[1::2] or held_out
-        choosing, telling = (World.of(some) for some in parts)
+        validation, test = (VectorEnv.of(some) for some in parts)
         about = self.about(on, learned, *parts)
         points, begin = self.before(), time.perf_counter()
         rounds = self.settings.rounds
@@ -154,7 +154,7 @@ class TuneTrainCommand:
 
             def tell(x: LearningPoint) -> None:
                 weights = x.policy.weights
-                shares, others = choosing.reached(weights), telling.reached(weights)
+                shares, others = validation.greedy_shares(weights), test.greedy_shares(weights)
                 best = max((p["mean_of_best"] for p in points), default=-1.0)
                 point = CurvePoint(
                     rounds=x.rounds, steps=x.steps,
@@ -166,19 +166,19 @@ class TuneTrainCommand:
                 points.append(point)
                 self.draw(points)
                 if point["mean_of_best"] > best:
-                    replace(x.policy, about=about).save(self.kept)
+                    replace(x.policy, about=about).save(self.policy_file)
                 bar(x.rounds, rounds)
 
             self.learn(learned, tell)
-        policy = policies.load(self.kept)
-        shares = telling.reached(policy.weights)
+        policy = policies.load(self.policy_file)
+        shares = test.greedy_shares(policy.weights)
         report = {
             "of_best": float(np.median(shares)),
             "least_of_best": float(shares.min()),
-            "of_best_untiled": float(np.median(telling.shares[telling.first] / telling.best)),
+            "of_best_untiled": float(np.median(test.shares[test.first] / test.best)),
             "curve": points,
         }
-        replace(policy, about={**about, **report}).save(self.kept)
+        replace(policy, about={**about, **report}).save(self.policy_file)
         return {
             "tables": len(learned),
             "held_out": len(held_out),
@@ -186,7 +186,7 @@ class TuneTrainCommand:
             "learner": self.learner,
             "seconds": points[-1]["seconds"],
             **report,
-            "policy": str(self.kept),
+            "policy": str(self.policy_file),
         }
 
     @property
@@ -194,7 +194,7 @@ class TuneTrainCommand:
         return self.folder / "curve.jsonl"
 
     @property
-    def kept(self) -> Path:
+    def policy_file(self) -> Path:
         return self.folder / "policy.safetensors"
 
     @property
@@ -202,15 +202,15 @@ class TuneTrainCommand:
         return self.folder / "checkpoint.npz"
 
     def before(self) -> list[CurvePoint]:
-        """The curve up to the checkpoint; without --resume, nothing: all begins anew."""
-        from recurra.nest.agents.learning import done
+        """Return the curve up to the checkpoint; without --resume, delete all of an earlier run."""
+        from recurra.nest.agents.learning import checkpoint_rounds
 
         if not self.resume:
-            for path in (self.checkpoint, self.kept):
+            for path in (self.checkpoint, self.policy_file):
                 path.unlink(missing_ok=True)
             self.draw([])
             return []
-        if not (self.checkpoint.exists() and self.curve.exists() and self.kept.exists()):
+        if not (self.checkpoint.exists() and self.curve.exists() and self.policy_file.exists()):
             raise RecurraError(
                 f"there is nothing to go on with in {self.folder}",
                 facts="checkpoint.npz, curve.jsonl and policy.safetensors are not all there",
@@ -219,7 +219,7 @@ class TuneTrainCommand:
         points: list[CurvePoint] = [
             json.loads(line) for line in self.curve.read_text().splitlines()
         ]
-        known = [x for x in points if x["rounds"] <= done(self.checkpoint)]
+        known = [x for x in points if x["rounds"] <= checkpoint_rounds(self.checkpoint)]
         self.draw(known)
         return known
 
@@ -229,19 +229,19 @@ class TuneTrainCommand:
 
     @property
     def settings(self) -> LearnerSettings:
-        """The learner's own, with what was given."""
-        given = dict(rounds=self.rounds, actors=self.actors, pool=self.pool, address=self.address)
-        return settings_of(self.learner, {**given, "seed": self.seed})
+        """The learner's settings, with the options."""
+        names = ("rounds", "actors", "pool", "address", "seed")
+        return settings_of(self.learner, {name: getattr(self, name) for name in names})
 
     def learn(self, learned: list[Table], tell: Tell) -> None:
-        """Runs the learner, which tells some forty policies."""
+        """Run the learner, with about forty calls of `tell`."""
         settings = self.settings
         every = max(1, settings.rounds // 40)
         module = importlib.import_module(f"recurra.nest.agents.{self.learner}")
         module.train(learned, settings, tell=tell, every=every, checkpoint=self.checkpoint)
 
     def about(self, on: VectorTarget, *tables: list[Table]) -> dict[str, object]:
-        """The origin of a policy: options, machine and sizes."""
+        """Return the origin of a policy: options, machine and sizes."""
         settings = self.settings
         options = f"--tables {self.tables} --depth {self.depth} --actions {self.actions}"
         options += f" --learner {self.learner} --rounds {settings.rounds} --seed {self.seed}"
@@ -258,21 +258,21 @@ class TuneTrainCommand:
 
 
 def settings_of(learner: str, options: Mapping[str, object]) -> LearnerSettings:
-    """The learner's own settings, with what was given."""
+    """Return the learner's settings with those options that are not None."""
     kind = importlib.import_module(f"recurra.nest.agents.{learner}").train.settings
-    given = {name: value for name, value in options.items() if value is not None}
-    if strange := [name for name in given if not hasattr(kind, name)]:
+    options = {name: value for name, value in options.items() if value is not None}
+    if unknown := [name for name in options if not hasattr(kind, name)]:
         raise RecurraError(
             f"the learner {learner} has no actors",
-            facts=" ".join(f"--{name} {given[name]}" for name in strange),
+            facts=" ".join(f"--{name} {options[name]}" for name in unknown),
             hint="apex, ppo, a3c and impala have",
         )
-    return kind(**given)
+    return kind(**options)
 
 
 @contextmanager
 def _bar(name: str) -> Generator[Callable[[int, int], None]]:
-    """A bar on standard error that is told (done, all)."""
+    """Show a bar on standard error, updated by calls with (done, all)."""
     from rich.console import Console
     from rich.progress import Progress
 
