@@ -30,7 +30,8 @@ class Actions:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Actions:
-        return cls(**{**fields, "factors": tuple(fields["factors"])})
+        options: dict[str, Any] = {**fields, "factors": tuple(fields["factors"])}
+        return cls(**options)
 
     def __post_init__(self) -> None:
         minima = (*((2, k) for k in self.factors), (1, self.max_loops), (1, self.steps))

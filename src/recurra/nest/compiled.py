@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from html import escape
 from inspect import Parameter, Signature
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeGuard, TypeVar
@@ -192,8 +193,6 @@ class Contraction:
         return f"<{p.statement} for {' '.join(f'{i}<{n}' for i, n in p.sizes)}, {loops}>"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f"<pre>{escape(str(self.nest))}</pre>"
 
     if TYPE_CHECKING:

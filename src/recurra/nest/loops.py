@@ -27,6 +27,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
 
 from recurra.errors import ScheduleError
 from recurra.nest.problem import NestProblem, expect_problem
@@ -117,8 +118,6 @@ class Nest:
         return "\n".join([str(p), "", *lines])
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f"<pre>{escape(str(self))}</pre>"
 
 

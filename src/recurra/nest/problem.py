@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from typing import Literal, get_args
 
 from recurra.errors import ShapeError, here
@@ -172,8 +173,6 @@ class NestProblem:
         return f"{self.output} = {self.post}({text})" if self.post else f"{self.output} = {text}"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f"<pre>{escape(str(self))}</pre>"
 
 

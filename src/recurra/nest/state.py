@@ -8,13 +8,12 @@ through at distances 2^(b-1) < d <= 2^b, for bins b = 0 .. 15.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.nest.loops import Nest, NestLoop
+from recurra.nest.loops import Nest
 from recurra.nest.problem import NestProblem, TensorAccess
 
 BINS = 16
@@ -58,11 +57,13 @@ def graph(nest: Nest) -> StateGraph:
     nesting = list(zip(names[:first], [*names[1:first], compute], strict=True))
     nesting += zip(names[first:], [*names[first + 1 :], write], strict=True)
     flow = [(t.name, compute) for t in p.inputs] + [(compute, "T"), ("T", write)]
+    reads: list[tuple[str, TensorAccess]] = [(t.name, t) for t in p.inputs]
+    total, steps = ("T", p.output), (*nest.steps, *nest.write_steps)  # T has the output's layout
     strides = [
         (name, tensor, stride)
-        for name, (_, accesses) in zip(names, _accesses(nest), strict=True)
-        for tensor, stride in accesses
-        if stride
+        for k, (name, (index, step)) in enumerate(zip(names, steps, strict=True))
+        for tensor, t in ([*reads, total] if k < first else [total, (p.output.name, p.output)])
+        if (stride := t.steps.get(index, 0) * step)
     ]
     return StateGraph(
         tuple((name, str(loop)) for name, loop in zip(names, nest.loops, strict=True)),
@@ -96,14 +97,3 @@ def loop_row(problem: NestProblem, index: str, compute: bool, step: int, extent:
         if stride := t.steps.get(index, 0) * step:
             row[4 + min(BINS - 1, (abs(stride) - 1).bit_length())] += 1
     return row
-
-
-def _accesses(nest: Nest) -> Iterator[tuple[NestLoop, list[tuple[str, int]]]]:
-    """Yield every loop, and its stride in every tensor of its nest; T has the output's layout."""
-    p = nest.problem
-    named: list[tuple[str, TensorAccess]] = [(t.name, t) for t in p.inputs] + [("T", p.output)]
-    for loop, (index, step) in zip(nest.compute, nest.steps, strict=True):
-        yield loop, [(name, t.steps.get(index, 0) * step) for name, t in named]
-    for loop, (index, step) in zip(nest.write, nest.write_steps, strict=True):
-        stride = p.output.steps.get(index, 0) * step
-        yield loop, [("T", stride), (p.output.name, stride)]

@@ -16,7 +16,7 @@ from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
 from recurra.nest.actions import PRESETS, Actions
-from recurra.nest.agents.policy import shipped
+from recurra.nest.agents.policy import load, shipped
 from recurra.nest.check import Examination
 from recurra.nest.default_schedule import standard, tiles
 from recurra.nest.einsum import from_sizes
@@ -235,7 +235,11 @@ class Tune:
         on = target(self.backend)
         if self.keep:
             expect_writable(problem, on.name, self.threads)
-        with _progress(self.search, self.seconds) as tell:
+        with progress_bar(self.search) as show:
+
+            def tell(spent: float, best: float, count: int) -> None:
+                show(spent, self.seconds, f"{best:.1f} GFLOPS, {count} nests")
+
             best = tuned(
                 problem,
                 on,
@@ -277,8 +281,6 @@ class Tune:
 
 def _policy(path: Path | None, problem: NestProblem) -> dict[str, Nest]:
     """Return the last nest of a policy's episode, if there is a policy for so many loops."""
-    from recurra.nest.agents.policy import load
-
     policy = load(path) if path else None
     if policy is None or len(untiled(problem).loops) > policy.actions.max_loops:
         return {}
@@ -313,22 +315,18 @@ def read_sizes(text: str) -> Mapping[str, int] | list[int]:
 
 
 @contextmanager
-def _progress(name: str, seconds: float) -> Generator[Tell]:
-    """Show a bar over the time that a search may take, on standard error."""
+def progress_bar(name: str) -> Generator[Callable[[float, float, str], None]]:
+    """Show a bar on standard error, updated by calls with (done, total, note)."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.progress import Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
+    columns = (*Progress.get_default_columns(), TextColumn("{task.fields[note]}"))
     console = Console(stderr=True)
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bars:
-        task = bars.add_task(name, total=seconds, note="")
-
-        def tell(spent: float, best: float, count: int) -> None:
-            bars.update(task, completed=spent, note=f"{best:.1f} GFLOPS, {count} nests")
-
-        yield tell
+        task = bars.add_task(name, note="")
+        yield lambda done, total, note: bars.update(task, completed=done, total=total, note=note)
 
 
 def _summary(tuned: Tuned) -> str:

@@ -7,7 +7,7 @@ to the end of the episode.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jax
 import numpy as np
@@ -24,27 +24,18 @@ from recurra.nest.agents.network import (
     select_actions,
 )
 from recurra.nest.agents.policy import Weights
-from recurra.nest.agents.sampling_actor import SamplingActor, flattened, training_batch
+from recurra.nest.agents.sampling_actor import (
+    ActorCriticSettings,
+    SamplingActor,
+    flattened,
+    training_batch,
+)
 from recurra.nest.agents.vector_env import Floats, VectorEnv
-from recurra.support.workers.supervisor import Where
 
 
 @dataclass(frozen=True)
-class A3cSettings:
+class A3cSettings(ActorCriticSettings):
     """The settings of A3C: a round is one actor's gradient."""
-
-    rounds: int = 5000
-    actors: int = 4
-    pool: Where = "processes"
-    address: str | None = field(default=None, repr=False)
-    """Address of the Ray cluster of the pool ray; by default a new one on this machine"""
-    batch: int = 32
-    """Episodes per gradient"""
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 1e-3
-    entropy: float = 0.01
-    critic: float = 0.5
-    seed: int = 0
 
 
 class GradientWorker(SamplingActor[A3cSettings]):

@@ -7,8 +7,8 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -26,6 +26,7 @@ from recurra.nest.measure import Evaluator, Protocol, peak
 from recurra.nest.measured_table import Table, load, tabulate
 from recurra.nest.problem import NestProblem
 from recurra.nest.target import VectorTarget, target
+from recurra.nest.tune import progress_bar
 from recurra.support import atomic_write, cpu
 from recurra.support.workers.cluster import checked
 from recurra.support.workers.supervisor import Where
@@ -131,8 +132,10 @@ class TuneTrainCommand:
         if path.exists():
             return load(path)
         evaluate = Evaluator(problem, on, Protocol(seconds=0.0005))
-        with _bar(f"measuring {sizes}") as bar:
-            table = tabulate(problem, rules, evaluate, peak(on), tell=bar)
+        with progress_bar(f"measuring {sizes}") as show:
+            table = tabulate(
+                problem, rules, evaluate, peak(on), tell=lambda done, total: show(done, total, "")
+            )
         table.save(path)
         return table
 
@@ -150,7 +153,7 @@ class TuneTrainCommand:
         points, begin = self.before(), time.perf_counter()
         rounds = self.settings.rounds
         spent = points[-1]["seconds"] if points else 0.0
-        with _bar(f"learning by {self.learner}") as bar:
+        with progress_bar(f"learning by {self.learner}") as show:
 
             def tell(x: LearningPoint) -> None:
                 weights = x.policy.weights
@@ -167,7 +170,7 @@ class TuneTrainCommand:
                 self.draw(points)
                 if point["mean_of_best"] > best:
                     replace(x.policy, about=about).save(self.policy_file)
-                bar(x.rounds, rounds)
+                show(x.rounds, rounds, "")
 
             self.learn(learned, tell)
         policy = policies.load(self.policy_file)
@@ -268,18 +271,6 @@ def settings_of(learner: str, options: Mapping[str, object]) -> LearnerSettings:
             hint="apex, ppo, a3c and impala have",
         )
     return kind(**options)
-
-
-@contextmanager
-def _bar(name: str) -> Generator[Callable[[int, int], None]]:
-    """Show a bar on standard error, updated by calls with (done, all)."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(file=sys.stderr)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task(name)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def _summary(report: Mapping[str, Any]) -> str:

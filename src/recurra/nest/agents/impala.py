@@ -7,7 +7,7 @@ probabilities under both, at most by 1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -22,27 +22,18 @@ from recurra.nest.agents.network import (
     entropy,
     select_actions,
 )
-from recurra.nest.agents.sampling_actor import SamplingActor, flattened, training_batch
+from recurra.nest.agents.sampling_actor import (
+    ActorCriticSettings,
+    SamplingActor,
+    flattened,
+    training_batch,
+)
 from recurra.nest.agents.vector_env import Floats
-from recurra.support.workers.supervisor import Where
 
 
 @dataclass(frozen=True)
-class ImpalaSettings:
+class ImpalaSettings(ActorCriticSettings):
     """The settings of IMPALA: a round is one actor's answer."""
-
-    rounds: int = 5000
-    actors: int = 4
-    pool: Where = "processes"
-    address: str | None = field(default=None, repr=False)
-    """Address of the Ray cluster of the pool ray; by default a new one on this machine"""
-    batch: int = 32
-    """Episodes per answer"""
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 1e-3
-    entropy: float = 0.01
-    critic: float = 0.5
-    seed: int = 0
 
 
 class Impala(Distributed[ImpalaSettings]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from recurra.nest.agents.actors import ActorTask, Answer, PoolSettings
 from recurra.nest.agents.policy import Weights
 from recurra.nest.agents.vector_env import Floats, VectorEnv, sample_actions
+from recurra.support.workers.supervisor import Where
 
 
 class EpisodeSettings(PoolSettings, Protocol):
@@ -17,6 +19,24 @@ class EpisodeSettings(PoolSettings, Protocol):
 
     @property
     def batch(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class ActorCriticSettings:
+    """The settings of A3C and IMPALA."""
+
+    rounds: int = 5000
+    actors: int = 4
+    pool: Where = "processes"
+    address: str | None = field(default=None, repr=False)
+    """Address of the Ray cluster of the pool ray; by default a new one on this machine"""
+    batch: int = 32
+    """Episodes of an answer"""
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 1e-3
+    entropy: float = 0.01
+    critic: float = 0.5
+    seed: int = 0
 
 
 Episodes = TypeVar("Episodes", bound=EpisodeSettings)
