@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recurra.report.html import table_html
-from recurra.window.launch import Ran
+from recurra.window.launch import ThreadSpan
 from recurra.window.task import WindowError
 from recurra.window.timeline import save_threads
 
@@ -43,7 +43,7 @@ class Block:
 
     ended: dict[str, float] = field(default_factory=dict[str, float])
     fates: list[Fate] = field(default_factory=list[Fate])
-    spans: list[Ran] = field(default_factory=list[Ran])
+    spans: list[ThreadSpan] = field(default_factory=list[ThreadSpan])
     until_now: Callable[[], dict[str, float]] = field(default=dict[str, float], repr=False)
 
     @property

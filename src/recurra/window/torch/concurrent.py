@@ -30,7 +30,7 @@ from torch.utils import _python_dispatch, dlpack
 
 from recurra.window.failures import KernelError
 from recurra.window.gain_model import check_policy
-from recurra.window.launch import Ran
+from recurra.window.launch import ThreadSpan
 from recurra.window.native.build import TORCH
 from recurra.window.native.native_window import load
 from recurra.window.python_window import LARGEST
@@ -186,7 +186,7 @@ def _block(site: Site, options: Options) -> Generator[Block]:
             block.ended.update(module.counts())
             fates = (Fate(*told) for told in module.fates())
             block.fates.extend(sorted(fates, key=lambda f: -f.us))
-            block.spans.extend(Ran(*told) for told in module.ran())
+            block.spans.extend(ThreadSpan(*told) for told in module.ran())
             if options.learn:
                 site.ended(block.counts)
             with _as_kernel_errors():
