@@ -49,7 +49,7 @@ class Slot:
 class Scheduler(Protocol):
     """The interface of both windows. Tickets number tasks in program order."""
 
-    def offer(self, task: Task) -> int | None:
+    def offer(self, task: Task, /) -> int | None:
         """Append the next task of the program; None if the FIFO is full: run a task first."""
         ...
 
@@ -57,11 +57,11 @@ class Scheduler(Protocol):
         """Start executing the oldest ready task; None if none is ready."""
         ...
 
-    def claim(self, ticket: int) -> bool:
+    def claim(self, ticket: int, /) -> bool:
         """Start executing a task if it is ready, and return whether it was."""
         ...
 
-    def retire(self, ticket: int) -> None:
+    def retire(self, ticket: int, /) -> None:
         """Remove an executing task that is done; raise WindowError for any other."""
         ...
 

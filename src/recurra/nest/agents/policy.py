@@ -62,8 +62,8 @@ def heads(weights: Mapping[str, Array], seen: Array, xp: ModuleType = np) -> tup
 def q_values(weights: Mapping[str, Array], seen: Array, xp: ModuleType = np) -> Array:
     """Return the values of actions [n, actions] of the dueling network (Wang et al., 2016)."""
     value, advantages = heads(weights, seen, xp)
-    found: Array = value[:, None] + advantages - advantages.mean(axis=1, keepdims=True)
-    return found
+    centered: Any = advantages - advantages.mean(axis=1, keepdims=True)
+    return value[:, None] + centered
 
 
 @dataclass(frozen=True, eq=False)

@@ -351,11 +351,11 @@ def _waiting(
 
 
 def _drained(
-    module: ModuleType, after: Callable[[], object], function: Callable[..., object]
-) -> Callable[..., object]:
+    module: ModuleType, after: Callable[[], object], function: Callable[..., Any]
+) -> Callable[..., Any]:
     """Wrap a function that changes how operators run: earlier calls run first, `after` follows."""
 
-    def call(*args: object, **kwargs: object) -> object:
+    def call(*args: object, **kwargs: object) -> Any:
         module.drain()
         try:
             return function(*args, **kwargs)
@@ -414,7 +414,8 @@ def _modes(module: ModuleType) -> Generator[Replacement]:
     def popping(pop: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object, **kwargs: object) -> object:
             mode = pop(*args, **kwargs)
-            if getattr(thread, "intercepted", False) and not _any_mode():  # see tracers
+            # tracers pop some modes by other functions
+            if getattr(thread, "intercepted", False) and not _any_mode():
                 module.see(True)
                 thread.intercepted = False
             return mode
