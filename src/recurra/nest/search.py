@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
 
 from recurra.errors import RecurraError
 from recurra.nest.actions import Actions
@@ -90,10 +89,8 @@ class SearchRun:
         return sorted(children, key=lambda child: -child[0])
 
 
-class SearchStrategy(Protocol):
-    """A strategy: explores from a nest by calling the run; returns when nothing is left."""
-
-    def __call__(self, run: SearchRun, start: Nest, random: Random) -> None: ...
+SearchStrategy = Callable[[SearchRun, Nest, Random], None]
+"""Explores from a nest by calling the run; returns when nothing is left."""
 
 
 def search(

@@ -80,17 +80,19 @@ class WindowRunCommand:
         if self.timeline is not None:
             expect_timeline(self.timeline)
         with needed_by("recurra window run", WindowError):
-            from recurra.window.torch.concurrent import load_native, without_gradients
+            import torch
+
+            from recurra.window.torch.concurrent import concurrent, load_native
         load_native(self.threads, self.slots, None)  # if that fails, no script has run
         script = self.script.absolute()
         sys.argv = [str(self.script), *self.arguments]
         sys.path.insert(0, str(script.resolve().parent))
-        policy = "always" if self.always else "learn"
-        explain = self.explain or self.timeline is not None
+        concurrent_block = concurrent(
+            self.threads, self.slots, policy="always" if self.always else "learn",
+            explain=self.explain or self.timeline is not None, check=self.check,
+        )  # fmt: skip
         try:
-            with without_gradients(
-                self.threads, self.slots, policy=policy, explain=explain, check=self.check
-            ) as block:
+            with torch.no_grad(), concurrent_block as block:
                 left = _run_script(script)
         except WindowError:
             raise

@@ -239,8 +239,7 @@ class Executor:
         self.settle()
         with self._pool.lock:
             errors = self._pool.poisoned.take_unreported()
-        if errors:
-            raise _first(errors)
+        _raise_first(errors)
         return None
 
     def _idle(self) -> bool:
@@ -367,9 +366,7 @@ class Executor:
 
     def close(self) -> None:
         """Run every launch and end the workers; raise as `drain`."""
-        errors = self.stop()
-        if errors:
-            raise _first(errors)
+        _raise_first(self.stop())
 
     def stop(self) -> list[KernelError]:
         """Close, and return the errors that were not raised yet."""
@@ -431,8 +428,9 @@ class Executor:
         return table_html(self.rows()) + table_html(self.judgment.durations.rows())
 
 
-def _first(errors: list[KernelError]) -> KernelError:
-    """Return the oldest error, with notes of the others."""
+def _raise_first(errors: list[KernelError]) -> None:
+    """Raise the oldest error, if there is one, with notes of the others."""
     for more in errors[1:]:
         errors[0].add_note(f"and {more.what}")
-    return errors[0]
+    if errors:
+        raise errors[0]

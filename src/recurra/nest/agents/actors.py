@@ -78,35 +78,9 @@ class Actor(Protocol):
     def work(self, weights: Weights) -> Answer: ...
 
 
-class Pool(Protocol):
-    """Actors, numbered from 0."""
-
-    def begin(self, weights: AnyWeights) -> None:
-        """Send a request to all that are idle."""
-        ...
-
-    def ask(self, who: int, weights: AnyWeights) -> None:
-        """Send a request to an idle one."""
-        ...
-
-    def answer(self) -> tuple[int, Answer]:
-        """Wait for an answer, after which its actor is idle."""
-        ...
-
-    def state(self) -> dict[str, object]:
-        """Return the state that a checkpoint saves."""
-        ...
-
-    def restore(self, state: State, steps: int) -> None:
-        """Restore a state, before the first request, after so many steps of the learner."""
-        ...
-
-    def close(self) -> None: ...
-
-
 def pool(
     kind: Callable[[VectorEnv, ActorTask[Settings]], Actor], env: VectorEnv, settings: Settings
-) -> Pool:
+) -> InProcessActors[Settings] | RemoteActors[Settings]:
     """Return the actors of the settings."""
     tasks = [
         ActorTask(kind, settings, who, settings.actors, (settings.seed, who))
@@ -128,6 +102,7 @@ class InProcessActors(Generic[Settings]):
         self.requests: dict[int, Answer] = {}
 
     def begin(self, weights: AnyWeights) -> None:
+        """Send a request to all that are idle."""
         for who in range(len(self.actors)):
             if who not in self.requests:
                 self.ask(who, weights)
@@ -136,6 +111,7 @@ class InProcessActors(Generic[Settings]):
         self.requests[who] = _arrays(weights)
 
     def answer(self) -> tuple[int, Answer]:
+        """Wait for an answer, after which its actor is idle."""
         who = next(iter(self.requests))
         return who, self.actors[who].work(self.requests.pop(who))
 
@@ -146,6 +122,7 @@ class InProcessActors(Generic[Settings]):
         return {"order": order, "asked": requests, "random": random}
 
     def restore(self, state: State, steps: int) -> None:
+        """Restore a state, before the first request, after so many steps of the learner."""
         order: Mapping[str, int] = state.get("order", {})
         self.requests = {int(k): state["asked"][k] for k in sorted(order, key=order.__getitem__)}
         for who, actor in enumerate(self.actors):

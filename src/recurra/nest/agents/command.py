@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from recurra.nest.agents.learning import Tell
 
 SIZES = range(64, 257, 16)  # of the paper's 2197 matrix products
+CURVE, POLICY, CHECKPOINT = "curve.jsonl", "policy.safetensors", "checkpoint.npz"
 HELD_OUT = 5  # one in five tables is held out, and at least one
 
 
@@ -151,6 +152,7 @@ class TuneTrainCommand:
         validation, test = (VectorEnv.of(some) for some in parts)
         about = self.about(on, learned, *parts)
         points, begin = self.before(), time.perf_counter()
+        policy_file = self.folder / POLICY
         rounds = self.settings.rounds
         spent = points[-1]["seconds"] if points else 0.0
         with progress_bar(f"learning by {self.learner}") as show:
@@ -169,11 +171,11 @@ class TuneTrainCommand:
                 points.append(point)
                 self.draw(points)
                 if point["mean_of_best"] > best:
-                    replace(x.policy, about=about).save(self.policy_file)
+                    replace(x.policy, about=about).save(policy_file)
                 show(x.rounds, rounds, "")
 
             self.learn(learned, tell)
-        policy = policies.load(self.policy_file)
+        policy = policies.load(policy_file)
         shares = test.greedy_shares(policy.weights)
         report = {
             "of_best": float(np.median(shares)),
@@ -181,7 +183,7 @@ class TuneTrainCommand:
             "of_best_untiled": float(np.median(test.shares[test.first] / test.best)),
             "curve": points,
         }
-        replace(policy, about={**about, **report}).save(self.policy_file)
+        replace(policy, about={**about, **report}).save(policy_file)
         return {
             "tables": len(learned),
             "held_out": len(held_out),
@@ -189,46 +191,34 @@ class TuneTrainCommand:
             "learner": self.learner,
             "seconds": points[-1]["seconds"],
             **report,
-            "policy": str(self.policy_file),
+            "policy": str(policy_file),
         }
-
-    @property
-    def curve(self) -> Path:
-        return self.folder / "curve.jsonl"
-
-    @property
-    def policy_file(self) -> Path:
-        return self.folder / "policy.safetensors"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "checkpoint.npz"
 
     def before(self) -> list[CurvePoint]:
         """Return the curve up to the checkpoint; without --resume, delete all of an earlier run."""
         from recurra.nest.agents.learning import checkpoint_rounds
 
         if not self.resume:
-            for path in (self.checkpoint, self.policy_file):
-                path.unlink(missing_ok=True)
+            for name in (CHECKPOINT, POLICY):
+                (self.folder / name).unlink(missing_ok=True)
             self.draw([])
             return []
-        if not (self.checkpoint.exists() and self.curve.exists() and self.policy_file.exists()):
+        if not all((self.folder / name).exists() for name in (CHECKPOINT, CURVE, POLICY)):
             raise RecurraError(
                 f"there is nothing to go on with in {self.folder}",
-                facts="checkpoint.npz, curve.jsonl and policy.safetensors are not all there",
+                facts=f"{CHECKPOINT}, {CURVE} and {POLICY} are not all there",
                 hint="leave out --resume",
             )
-        points: list[CurvePoint] = [
-            json.loads(line) for line in self.curve.read_text().splitlines()
-        ]
-        known = [x for x in points if x["rounds"] <= checkpoint_rounds(self.checkpoint)]
+        lines = (self.folder / CURVE).read_text().splitlines()
+        points: list[CurvePoint] = [json.loads(line) for line in lines]
+        past = checkpoint_rounds(self.folder / CHECKPOINT)
+        known = [x for x in points if x["rounds"] <= past]
         self.draw(known)
         return known
 
     def draw(self, points: list[CurvePoint]) -> None:
         """Write the curve."""
-        atomic_write.save(self.curve, "".join(json.dumps(x) + "\n" for x in points))
+        atomic_write.save(self.folder / CURVE, "".join(json.dumps(x) + "\n" for x in points))
 
     @property
     def settings(self) -> LearnerSettings:
@@ -241,7 +231,7 @@ class TuneTrainCommand:
         settings = self.settings
         every = max(1, settings.rounds // 40)
         module = importlib.import_module(f"recurra.nest.agents.{self.learner}")
-        module.train(learned, settings, tell=tell, every=every, checkpoint=self.checkpoint)
+        module.train(learned, settings, tell=tell, every=every, checkpoint=self.folder / CHECKPOINT)
 
     def about(self, on: VectorTarget, *tables: list[Table]) -> dict[str, object]:
         """Return the origin of a policy: options, machine and sizes."""

@@ -256,21 +256,6 @@ def load_native(threads: int, slots: int, folder: Path | None) -> ModuleType:
 
 
 @contextmanager
-def without_gradients(
-    threads: int,
-    slots: int,
-    *,
-    policy: Literal["learn", "always"],
-    explain: bool = False,
-    check: bool = False,
-) -> Generator[Block]:
-    """`concurrent`, with gradients off."""
-    block = concurrent(threads, slots, policy=policy, explain=explain, check=check)
-    with torch.no_grad(), block as counted:
-        yield counted
-
-
-@contextmanager
 def _replaced(module: ModuleType) -> Generator[None]:
     """Replace functions of PyTorch that bypass operators inside, and restore them at the end.
 
