@@ -148,8 +148,8 @@ def _unify(
 
 def _sizes(words: str, sizes: Mapping[str, int] | Sequence[int]) -> dict[str, int]:
     order = letters(words)
-    given: Any = sizes
-    if isinstance(given, str | bytes) or not isinstance(given, Mapping | Sequence):
+    value: Any = sizes
+    if isinstance(value, str | bytes) or not isinstance(value, Mapping | Sequence):
         raise ShapeError(
             f"sizes of {words!r} are integers, by letter or in order",
             facts=f"given: {sizes!r}",

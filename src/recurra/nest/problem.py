@@ -294,17 +294,17 @@ def _check_axis(
 
 
 def _check_output(access: TensorAccess, sizes: Mapping[str, int]) -> None:
-    seen: set[str] = set()
+    indices: set[str] = set()
     for axis in access.at:
-        if len(axis.terms) > 1 or seen & {i for i, _ in axis.terms}:
+        if len(axis.terms) > 1 or indices & {i for i, _ in axis.terms}:
             raise ShapeError(
                 f"{access} is written more than once at some element",
                 facts=f"axis {axis} is not one index that no other axis has",
                 hint="sums of indices may be read, not written",
             )
-        seen |= {i for i, _ in axis.terms}
+        indices |= {i for i, _ in axis.terms}
     covered = 0  # how far the axes with smaller strides reach
-    for step, n in sorted((abs(access.steps.get(i, 0)), sizes[i]) for i in seen):
+    for step, n in sorted((abs(access.steps.get(i, 0)), sizes[i]) for i in indices):
         if n > 1 and step <= covered:
             raise ShapeError(
                 f"elements of {access.name} lie on top of each other",

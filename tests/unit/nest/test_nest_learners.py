@@ -219,7 +219,7 @@ def test_worlds_are_mapped(world: VectorEnv, tmp_path: Path) -> None:
     again = load_vector_env(tmp_path)
     assert again.actions == world.actions
     assert again.digest == world.digest
-    assert isinstance(again.seen, np.memmap)
+    assert isinstance(again.observations, np.memmap)
     np.testing.assert_array_equal(again.observe(world.first, 3), world.observe(world.first, 3))
 
 

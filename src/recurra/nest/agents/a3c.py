@@ -81,7 +81,7 @@ def actor_critic_gradient(
     """Return the gradient of actor and critic; `bonus` is the weight of entropy."""
 
     def loss(weights: JaxWeights) -> Array:
-        value, logs = actor_critic(weights, batch["seen"], batch["legal"])
+        value, logs = actor_critic(weights, batch["observations"], batch["legal"])
         error = batch["rest"] - value
         gain = (lax.stop_gradient(error) * select_actions(logs, batch["action"])).mean()
         return critic * (error**2).mean() - gain - bonus * entropy(logs).mean()

@@ -20,7 +20,7 @@ from jax import Array
 from recurra.nest.agents.actors import State
 from recurra.nest.agents.learning import Learner, Trainer
 from recurra.nest.agents.network import AdamState, JaxWeights
-from recurra.nest.agents.network import values as valued
+from recurra.nest.agents.network import values as q_values
 from recurra.nest.agents.vector_env import Floats, VectorEnv, epsilon_greedy
 from recurra.nest.measured_table import Table
 
@@ -79,9 +79,9 @@ class Fitted(Learner[FittedSettings]):
         states, left = self.met[self.random.integers(len(self.met), size=s.batch)].T
         rate = s.learning_rate * (1 - done / s.rounds)
         x = {
-            "seen": env.observe(states, left),
+            "observations": env.observe(states, left),
             "legal": env.legal[states],
-            "wanted": self.values[left[:, None] - 1, env.after[states]],
+            "goals": self.values[left[:, None] - 1, env.after[states]],
         }
         self.weights, self.adam = _fit(self.weights, self.adam, x, rate)
         return rewards
@@ -102,12 +102,12 @@ def _fit(
     weights: JaxWeights, adam: AdamState, batch: Mapping[str, Array], rate: Array
 ) -> tuple[JaxWeights, AdamState]:
     """Update by squared errors, weighted for good actions, since only the best is ever taken."""
-    best = jnp.where(batch["legal"], batch["wanted"], 0).max(axis=1, keepdims=True)
-    weight = batch["legal"] * jnp.exp(-8 * (best - batch["wanted"]))
+    best = jnp.where(batch["legal"], batch["goals"], 0).max(axis=1, keepdims=True)
+    weight = batch["legal"] * jnp.exp(-8 * (best - batch["goals"]))
 
     def loss(weights: JaxWeights) -> Array:
         return (
-            weight * (valued(weights, batch["seen"]) - batch["wanted"]) ** 2
+            weight * (q_values(weights, batch["observations"]) - batch["goals"]) ** 2
         ).sum() / weight.sum()
 
     return adam.step(jax.grad(loss)(weights), weights, rate)

@@ -94,7 +94,7 @@ def v_trace_update(
     flat = flattened(batch)
 
     def loss(weights: JaxWeights) -> Array:
-        value, logs = actor_critic(weights, flat["seen"], flat["legal"])
+        value, logs = actor_critic(weights, flat["observations"], flat["legal"])
         log = select_actions(logs, flat["action"])
         ratio = jnp.exp(lax.stop_gradient(log) - flat["chance"]).reshape(steps, count)
         known = lax.stop_gradient(value).reshape(steps, count)

@@ -53,7 +53,7 @@ class Learner(ABC, Generic[Settings]):
     def __init__(self, env: VectorEnv, settings: Settings) -> None:
         self.env, self.settings = env, settings
         self.random = np.random.default_rng(settings.seed)
-        inputs, outputs = env.seen.shape[1] + 1, env.legal.shape[1]
+        inputs, outputs = env.observations.shape[1] + 1, env.legal.shape[1]
         self.weights: AnyWeights = initial(inputs, outputs, settings.hidden, settings.seed)
         self.adam = AdamState.zero(self.weights)
         self.steps = 0

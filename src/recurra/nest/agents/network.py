@@ -18,13 +18,13 @@ JaxWeights = Mapping[str, Array]
 """Weights of `policy`, as arrays or tracers of JAX"""
 
 
-def values(weights: JaxWeights, seen: Array) -> Array:
-    return q_values(weights, seen, jnp)
+def values(weights: JaxWeights, observations: Array) -> Array:
+    return q_values(weights, observations, jnp)
 
 
-def actor_critic(weights: JaxWeights, seen: Array, legal: Array) -> tuple[Array, Array]:
+def actor_critic(weights: JaxWeights, observations: Array, legal: Array) -> tuple[Array, Array]:
     """Return the values of states [n], and log-probabilities of actions [n, actions]."""
-    value, logits = heads(weights, seen, jnp)
+    value, logits = heads(weights, observations, jnp)
     return value, jax.nn.log_softmax(jnp.where(legal, logits, LOW), axis=1)
 
 

@@ -47,21 +47,23 @@ def features(vectors: Vector) -> NDArray[np.float16]:
     return scaled.reshape(len(scaled), -1).astype(np.float16)
 
 
-def heads(weights: Mapping[str, Array], seen: Array, xp: ModuleType = np) -> tuple[Array, Array]:
+def heads(
+    weights: Mapping[str, Array], observations: Array, xp: ModuleType = np
+) -> tuple[Array, Array]:
     """Return the network's outputs: values [n] and advantages of actions [n, actions].
 
     For policies that sample, advantages are logits; the best action has the largest advantage
     either way.
     """
-    x: Array = seen
+    x: Array = observations
     for layer in range(len(weights) // 2 - 2):
         x = xp.maximum(x @ weights[f"W{layer}"] + weights[f"b{layer}"], 0)
     return (x @ weights["Wv"] + weights["bv"])[:, 0], x @ weights["Wa"] + weights["ba"]
 
 
-def q_values(weights: Mapping[str, Array], seen: Array, xp: ModuleType = np) -> Array:
+def q_values(weights: Mapping[str, Array], observations: Array, xp: ModuleType = np) -> Array:
     """Return the values of actions [n, actions] of the dueling network (Wang et al., 2016)."""
-    value, advantages = heads(weights, seen, xp)
+    value, advantages = heads(weights, observations, xp)
     centered: Any = advantages - advantages.mean(axis=1, keepdims=True)
     return value[:, None] + centered
 
@@ -75,9 +77,9 @@ class GreedyPolicy:
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Its origin: command, seed, sizes that were learned from, held out, and so on"""
 
-    def values(self, seen: NDArray[np.float32]) -> NDArray[np.float32]:
+    def values(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return [states, actions] of [states, loops · 20 + 1], the last being the share left."""
-        return q_values(self.weights, seen)
+        return q_values(self.weights, observations)
 
     def path(self, problem: NestProblem, most: int | None = None) -> list[Nest]:
         """Return the nests of one episode of at most `most` actions, without measurements."""

@@ -85,7 +85,9 @@ class PpoLearner(Distributed[PpoSettings]):
         """Return the normalized advantages of the actions, and the goals of the critic."""
         weights = {k: np.asarray(w) for k, w in self.weights.items()}
         steps, count = batch["reward"].shape
-        value = heads(weights, batch["seen"].reshape(steps * count, -1))[0].reshape(steps, count)
+        value = heads(weights, batch["observations"].reshape(steps * count, -1))[0].reshape(
+            steps, count
+        )
         advantage = generalized_advantages(batch["reward"], value, self.settings.smooth)
         normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         return normal, advantage + value
@@ -116,7 +118,7 @@ def ppo_update(
     """Update weights by clipped probability ratios; `bonus` is the weight of entropy."""
 
     def loss(weights: JaxWeights) -> Array:
-        value, logs = actor_critic(weights, batch["seen"], batch["legal"])
+        value, logs = actor_critic(weights, batch["observations"], batch["legal"])
         ratio = jnp.exp(select_actions(logs, batch["action"]) - batch["chance"])
         within = jnp.clip(ratio, 1 - clip, 1 + clip)
         gain = jnp.minimum(ratio * batch["advantage"], within * batch["advantage"]).mean()

@@ -55,18 +55,18 @@ class FlatLoopNest(gymnasium.Env[NDArray[np.float32], np.int64]):
         self, *, seed: int | None = None, options: dict[str, int] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, object]]:
         super().reset(seed=seed)
-        seen, info = self.env.reset(seed=seed, options=options)
-        return self._flat(seen, info), {}
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._flat(observation, info), {}
 
     def step(
         self, action: int | np.int64
     ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, object]]:
-        seen, reward, _, over, info = self.env.step(action)
-        return self._flat(seen, info), reward, over, False, {}
+        observation, reward, _, over, info = self.env.step(action)
+        return self._flat(observation, info), reward, over, False, {}
 
-    def _flat(self, seen: Vector, info: Mapping[str, Any]) -> NDArray[np.float32]:
+    def _flat(self, observation: Vector, info: Mapping[str, Any]) -> NDArray[np.float32]:
         left = self.env.left / self.env.actions.steps
-        row = (info["action_mask"], features(seen[None])[0], [left])
+        row = (info["action_mask"], features(observation[None])[0], [left])
         return np.concatenate(row).astype(np.float32)
 
 

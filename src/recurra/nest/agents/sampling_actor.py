@@ -72,7 +72,7 @@ def training_batch(env: VectorEnv, answer: Answer) -> dict[str, np.ndarray]:
     flat = answer["states"].reshape(-1)
     rewards: Floats = answer["rewards"]
     return {
-        "seen": env.observe(flat, left).reshape(steps, count, -1),
+        "observations": env.observe(flat, left).reshape(steps, count, -1),
         "legal": env.legal[flat].reshape(steps, count, -1),
         "action": answer["actions"],
         "chance": answer["chances"],

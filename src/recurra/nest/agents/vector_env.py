@@ -26,7 +26,7 @@ Floats = NDArray[np.float32]
 Choose = Callable[[Floats, NDArray[np.bool_], np.random.Generator], tuple[Ints, Floats]]
 """(observations [n, ..], legal [n, actions], random) → actions [n], their log-probabilities [n]"""
 
-ARRAYS = ("first", "after", "legal", "shares", "best", "seen")
+ARRAYS = ("first", "after", "legal", "shares", "best", "observations")
 TRANSITION = ("state", "left", "action", "reward", "after", "after_left")
 LOW = np.float32(-1e9)  # value of illegal actions: finite, for a state without a legal action
 
@@ -44,7 +44,7 @@ class VectorEnv:
     """[states]: GFLOPS as a share of the peak; rewards are differences of them"""
     best: Floats
     """[tables]: the largest share of any state of a table"""
-    seen: NDArray[np.float16]
+    observations: NDArray[np.float16]
     """[states, loops · 20]"""
 
     @classmethod
@@ -65,7 +65,9 @@ class VectorEnv:
     def observe(self, states: Ints, left: int | Ints) -> Floats:
         """Return [n, loops · 20 + 1]: features of nests, and the share of the episode left."""
         share = np.broadcast_to(np.float32(left) / np.float32(self.actions.steps), states.shape)
-        return np.concatenate([self.seen[states].astype(np.float32), share[:, None]], axis=1)
+        return np.concatenate(
+            [self.observations[states].astype(np.float32), share[:, None]], axis=1
+        )
 
     def rollout(self, starts: Ints, choose: Choose, random: np.random.Generator) -> Trajectories:
         """Act whole episodes from these states."""
@@ -141,11 +143,11 @@ def epsilon_greedy(weights: Weights, epsilon: float) -> Choose:
     """Return a policy: the legal action of the highest value, or any with probability ε."""
 
     def choose(
-        seen: Floats, legal: NDArray[np.bool_], random: np.random.Generator
+        observations: Floats, legal: NDArray[np.bool_], random: np.random.Generator
     ) -> tuple[Ints, Floats]:
-        greedy = masked(heads(weights, seen)[1], legal).argmax(axis=1)
+        greedy = masked(heads(weights, observations)[1], legal).argmax(axis=1)
         anything = np.where(legal, random.random(legal.shape), -1).argmax(axis=1)
-        actions = np.where(random.random(len(seen)) < epsilon, anything, greedy)
+        actions = np.where(random.random(len(observations)) < epsilon, anything, greedy)
         chances = epsilon / np.maximum(legal.sum(axis=1), 1) + (1 - epsilon) * (actions == greedy)
         return actions, np.log(np.maximum(chances, 1e-9)).astype(np.float32)
 
@@ -156,13 +158,13 @@ def sample_actions(weights: Weights) -> Choose:
     """Return a policy that samples actions; the network's advantages are logits."""
 
     def choose(
-        seen: Floats, legal: NDArray[np.bool_], random: np.random.Generator
+        observations: Floats, legal: NDArray[np.bool_], random: np.random.Generator
     ) -> tuple[Ints, Floats]:
-        logits = masked(heads(weights, seen)[1], legal)
+        logits = masked(heads(weights, observations)[1], legal)
         logits -= logits.max(axis=1, keepdims=True)
         logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         # the Gumbel-max trick (Gumbel, 1954)
         actions = (logs + random.gumbel(size=logs.shape)).argmax(axis=1)
-        return actions, logs[np.arange(len(seen)), actions].astype(np.float32)
+        return actions, logs[np.arange(len(observations)), actions].astype(np.float32)
 
     return choose
