@@ -23,10 +23,11 @@ from recurra.nest.codegen import generate
 from recurra.nest.default_schedule import standard
 from recurra.nest.dtypes import DTYPES, named
 from recurra.nest.einsum import axes, from_layouts, from_sizes
-from recurra.nest.guarded_call import entry
+from recurra.nest.guarded_call import guarded_call
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.native import LoadedKernel, NestKernel
 from recurra.nest.problem import ITEM_BYTES, Combine, NestProblem, Post, TensorAccess, contiguous
+from recurra.nest.program import NestCode
 from recurra.nest.target import VectorTarget, target
 from recurra.nest.threads import Team, shared
 from recurra.support import cpu
@@ -142,6 +143,14 @@ def _target(backend: Backend | None) -> VectorTarget:
     return target(backend)
 
 
+def load(program: NestCode) -> NestKernel:
+    if program.target == "llvm":
+        from recurra.nest.llvm import LlvmKernel
+
+        return LlvmKernel(program)
+    return LoadedKernel(program)
+
+
 def kernel(nest: Nest, on: VectorTarget, threads: int | None = None) -> NestKernel | Team:
     """Load the code of a nest: `call` takes addresses, inputs first.
 
@@ -149,13 +158,7 @@ def kernel(nest: Nest, on: VectorTarget, threads: int | None = None) -> NestKern
     """
     if nest.parallel:
         return Team(nest, threads or cpu.cores(), lambda part: kernel(part, on).call)
-    program = generate(nest, on)
-    if on.name == "llvm":
-        from recurra.nest.llvm import LlvmKernel
-
-        loaded = LlvmKernel(program)
-    else:
-        loaded = LoadedKernel(program)
+    loaded = load(generate(nest, on))
     if config().check:
         from recurra.nest.check import validate
 
@@ -176,10 +179,9 @@ class Contraction:
         self._layouts = [_Layout(t) for t in (*p.inputs, p.output)]
         self._output = self._layouts[-1]
         address: int | None = self.kernel.address
-        fast = (
-            entry(address, self._layouts, p.flops, self._slowly, self.kernel) if address else None
-        )
-        self.run: Callable[..., AnyArray] = fast or self._slowly
+        slow = self._checked_call
+        fast = address and guarded_call(address, self._layouts, p.flops, slow, self.kernel)
+        self.run: Callable[..., AnyArray] = fast or slow
         """Runs the kernel on NumPy arrays that fit, in machine code; other calls go to Python."""
         self.__signature__ = _signature(tuple(t.name for t in p.inputs))
 
@@ -207,15 +209,15 @@ class Contraction:
     else:
         __call__ = property(attrgetter("run"))  # a method's call takes as long as 16³
 
-    def _slowly(self, *inputs: AnyArray, out: AnyArray | None = None) -> AnyArray:
+    def _checked_call(self, *inputs: AnyArray, out: AnyArray | None = None) -> AnyArray:
         if len(inputs) != len(self._layouts) - 1:
             raise ShapeError(
                 f"{self.problem.statement} has {len(self._layouts) - 1} inputs",
                 facts=f"{len(inputs)} are given",
             )
         _check_kinds(inputs if out is None else (*inputs, out))
-        found = self._new(inputs[0]) if out is None else out
-        if out is None and isinstance(found, np.ndarray) and self.run != self._slowly:
+        found = self._new_output(inputs[0]) if out is None else out
+        if out is None and isinstance(found, np.ndarray) and self.run != self._checked_call:
             return self.run(*inputs, out=found)
         addresses = [t.address(x) for t, x in zip(self._layouts, (*inputs, found), strict=True)]
         if out is not None:
@@ -223,7 +225,7 @@ class Contraction:
         self._call(*addresses)
         return found
 
-    _slowly.__qualname__ = "Contraction"  # in Python's messages about wrong arguments
+    _checked_call.__qualname__ = "Contraction"  # in Python's messages about wrong arguments
 
     def _check_out(self, addresses: list[int], out: AnyArray) -> None:
         first, last = addresses[-1] + self._output.low, addresses[-1] + self._output.high
@@ -237,7 +239,7 @@ class Contraction:
         if isinstance(out, np.ndarray) and not out.flags.writeable:
             raise ShapeError(f"{self.problem.output.name} is read-only", hint="out=array.copy()")
 
-    def _new(self, like: AnyArray) -> AnyArray:
+    def _new_output(self, like: AnyArray) -> AnyArray:
         p = self.problem
         if not self._makes_output:
             why = "it takes part in the result" if p.initial else "only some of it is written"

@@ -54,26 +54,26 @@ class _Definition(ctypes.Structure):
     )
 
 
-def entry(
-    kernel: int, layouts: Sequence[ArrayLayout], operations: int, slowly: object, owner: object
+def guarded_call(
+    kernel: int, layouts: Sequence[ArrayLayout], operations: int, fallback: object, owner: object
 ) -> Callable[..., np.ndarray] | None:
     """Return a function of arrays, inputs first, `out=` last, that runs the kernel on them.
 
-    All calls that fail the check go to `slowly`. None where the layouts of objects are unknown, or
+    Calls that fail the check go to `fallback`. None where the layouts of objects are unknown, or
     for more than six arrays.
     """
     if len(layouts) > len(ARGUMENTS) or not features() or not fields_are_known():
         return None
-    code = Code(_assembled(kernel, layouts, operations >= BRIEF, slowly))
+    code = Code(_assembled(kernel, layouts, operations >= BRIEF, fallback))
     definition = _Definition(b"contraction", code.address, FASTCALL | KEYWORDS, None)
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, *[ctypes.py_object] * 2)(
         ("PyCFunction_NewEx", ctypes.pythonapi)
     )
-    return make(ctypes.addressof(definition), (code, definition, slowly, owner), __name__)
+    return make(ctypes.addressof(definition), (code, definition, fallback, owner), __name__)
 
 
 def _assembled(
-    kernel: int, layouts: Sequence[ArrayLayout], unlocked: bool, slowly: object
+    kernel: int, layouts: Sequence[ArrayLayout], unlocked: bool, fallback: object
 ) -> bytes:
     """Assemble a call (self, arguments, count, names); the last three are saved on the stack."""
     asm = _Assembler()
@@ -101,7 +101,7 @@ def _assembled(
         asm.call_unlocked(kernel, registers)
     else:
         asm.call(kernel)
-    return asm.finish(len(layouts) - 1, id(slowly))
+    return asm.finish(len(layouts) - 1, id(fallback))
 
 
 def _python(name: str) -> int:
@@ -200,7 +200,7 @@ class _Assembler:
         self.code += b"\x49\x39\xc2"  # cmp r10, rax
         self.fail(0x82)  # jb
 
-    def finish(self, inputs: int, slowly: int) -> bytes:
+    def finish(self, inputs: int, fallback: int) -> bytes:
         """Return the last argument as a new reference; finish the code."""
         self.code += b"\x48\x8b\x44\x24\x10"  # mov rax, [rsp + 16]
         self.field(RAX, RAX, 8 * inputs)
@@ -209,7 +209,7 @@ class _Assembler:
         self.patch(self.jumps)
         self.code += pop(RCX) + pop(RDX) + pop(RSI)
         self.patch(self.early)
-        self.code += b"\x48\xbf" + slowly.to_bytes(8, "little")  # mov rdi, slowly
+        self.code += b"\x48\xbf" + fallback.to_bytes(8, "little")  # mov rdi, fallback
         vectorcall = _python("PyObject_Vectorcall")
         return bytes(self.code + b"\x48\xb8" + vectorcall.to_bytes(8, "little") + b"\xff\xe0")
 

@@ -16,14 +16,14 @@ import numpy as np
 
 from recurra.errors import ScheduleError
 from recurra.nest.check import Examination, KernelCheckError
-from recurra.nest.compiled import kernel
+from recurra.nest.compiled import kernel, load
 from recurra.nest.dtypes import DTYPES
 from recurra.nest.loops import Nest, canonical, placed, restricted
-from recurra.nest.native import LoadedKernel, NestKernel
+from recurra.nest.native import NestKernel
 from recurra.nest.problem import NestProblem, TensorAccess
 from recurra.nest.program import Instruction, NestCode
 from recurra.nest.reference import Array
-from recurra.nest.target import TARGETS, VectorTarget
+from recurra.nest.target import VectorTarget
 from recurra.nest.threads import Team
 from recurra.nest.timer import Seconds, call_times, cpu_times, run_times
 
@@ -295,9 +295,4 @@ def _probe(target: VectorTarget, dtype: str) -> tuple[NestKernel, int]:
     code += [("end",), *(("store", r, 0, o, 0) for r, o in enumerate(places[:chains]))]
     lanes = target.lanes(dtype)
     program = NestCode(target.name, dtype, lanes, 1, tuple(code), (), ())
-    work = 2 * lanes * chains * TRIPS
-    if target.name in TARGETS:
-        return LoadedKernel(program), work
-    from recurra.nest.llvm import LlvmKernel
-
-    return LlvmKernel(program), work
+    return load(program), 2 * lanes * chains * TRIPS
