@@ -13,16 +13,10 @@ import jax
 import numpy as np
 from jax import Array, lax
 
+from recurra.nest.agents import network
 from recurra.nest.agents.actors import ActorTask, Answer
 from recurra.nest.agents.learning import Distributed, Trainer
-from recurra.nest.agents.network import (
-    AdamState,
-    JaxWeights,
-    actor_critic,
-    clip_by_norm,
-    entropy,
-    select_actions,
-)
+from recurra.nest.agents.network import AdamState, JaxWeights
 from recurra.nest.agents.policy import Weights
 from recurra.nest.agents.sampling_actor import (
     ActorCriticSettings,
@@ -81,9 +75,9 @@ def actor_critic_gradient(
     """Return the gradient of actor and critic; `bonus` is the weight of entropy."""
 
     def loss(weights: JaxWeights) -> Array:
-        value, logs = actor_critic(weights, batch["observations"], batch["legal"])
+        value, logs = network.actor_critic(weights, batch["observations"], batch["legal"])
         error = batch["rest"] - value
-        gain = (lax.stop_gradient(error) * select_actions(logs, batch["action"])).mean()
-        return critic * (error**2).mean() - gain - bonus * entropy(logs).mean()
+        gain = (lax.stop_gradient(error) * network.select_actions(logs, batch["action"])).mean()
+        return critic * (error**2).mean() - gain - bonus * network.entropy(logs).mean()
 
-    return clip_by_norm(jax.grad(loss)(weights), 0.5)
+    return network.clip_by_norm(jax.grad(loss)(weights), 0.5)

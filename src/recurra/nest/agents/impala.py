@@ -13,15 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from recurra.nest.agents import network
 from recurra.nest.agents.learning import Distributed, Trainer
-from recurra.nest.agents.network import (
-    AdamState,
-    JaxWeights,
-    actor_critic,
-    clip_by_norm,
-    entropy,
-    select_actions,
-)
+from recurra.nest.agents.network import AdamState, JaxWeights
 from recurra.nest.agents.sampling_actor import (
     ActorCriticSettings,
     SamplingActor,
@@ -94,13 +88,13 @@ def v_trace_update(
     flat = flattened(batch)
 
     def loss(weights: JaxWeights) -> Array:
-        value, logs = actor_critic(weights, flat["observations"], flat["legal"])
-        log = select_actions(logs, flat["action"])
+        value, logs = network.actor_critic(weights, flat["observations"], flat["legal"])
+        log = network.select_actions(logs, flat["action"])
         ratio = jnp.exp(lax.stop_gradient(log) - flat["chance"]).reshape(steps, count)
         known = lax.stop_gradient(value).reshape(steps, count)
         goal, advantage = v_trace(batch["reward"], known, ratio)
         gain = (advantage.reshape(-1) * log).mean()
         wrong = ((goal.reshape(-1) - value) ** 2).mean()
-        return critic * wrong - gain - bonus * entropy(logs).mean()
+        return critic * wrong - gain - bonus * network.entropy(logs).mean()
 
-    return adam.step(clip_by_norm(jax.grad(loss)(weights), 0.5), weights, rate)
+    return adam.step(network.clip_by_norm(jax.grad(loss)(weights), 0.5), weights, rate)

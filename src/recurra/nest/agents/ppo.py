@@ -13,15 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from recurra.nest.agents import network
 from recurra.nest.agents.learning import Distributed, Trainer
-from recurra.nest.agents.network import (
-    AdamState,
-    JaxWeights,
-    actor_critic,
-    clip_by_norm,
-    entropy,
-    select_actions,
-)
+from recurra.nest.agents.network import AdamState, JaxWeights
 from recurra.nest.agents.policy import heads
 from recurra.nest.agents.sampling_actor import (
     SamplingActor,
@@ -118,11 +112,11 @@ def ppo_update(
     """Update weights by clipped probability ratios; `bonus` is the weight of entropy."""
 
     def loss(weights: JaxWeights) -> Array:
-        value, logs = actor_critic(weights, batch["observations"], batch["legal"])
-        ratio = jnp.exp(select_actions(logs, batch["action"]) - batch["chance"])
+        value, logs = network.actor_critic(weights, batch["observations"], batch["legal"])
+        ratio = jnp.exp(network.select_actions(logs, batch["action"]) - batch["chance"])
         within = jnp.clip(ratio, 1 - clip, 1 + clip)
         gain = jnp.minimum(ratio * batch["advantage"], within * batch["advantage"]).mean()
         wrong = ((value - batch["goal"]) ** 2).mean()
-        return critic * wrong - gain - bonus * entropy(logs).mean()
+        return critic * wrong - gain - bonus * network.entropy(logs).mean()
 
-    return adam.step(clip_by_norm(jax.grad(loss)(weights), 0.5), weights, rate)
+    return adam.step(network.clip_by_norm(jax.grad(loss)(weights), 0.5), weights, rate)
