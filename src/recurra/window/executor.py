@@ -29,7 +29,7 @@ from recurra.window.launch import RAN, Counts, Launch, launch_of
 from recurra.window.native.native_window import NativeWindow, is_available
 from recurra.window.python_window import Window
 from recurra.window.task import MOST_THREADS, Task, WindowError, is_count, overlap
-from recurra.window.thread_pool import PoolState
+from recurra.window.thread_pool import KernelPool
 from recurra.window.timed_stretches import Stretch
 from recurra.window.token_lock import TokenLock
 from recurra.window.undeclared_writes import WriteWatch
@@ -81,7 +81,7 @@ class Executor:
         self.judgment = self._stretch.judgment
         window = NativeWindow(slots, queue) if self.native else Window(slots, queue)
         watch = WriteWatch() if check else None
-        self._pool = pool = PoolState(threads, window, self.judgment, record=record, watch=watch)
+        self._pool = pool = KernelPool(threads, window, self.judgment, record=record, watch=watch)
         self.spans, self.tasks = pool.spans, pool.tasks
         self._before, self._stretch.recorded = self._stretch.alone(), record
         self.events = pool.events
@@ -133,7 +133,7 @@ class Executor:
         if self._outer is not None:
             return self._outer.launch(kernel, *args, **kwargs)
         wrapper = kernel if isinstance(kernel, Wrapper) else Wrapper(named(kernel), kernel)
-        if threading.get_ident() in self._pool.held:
+        if threading.get_ident() in self._pool.running:
             wrapper.function(*args, **kwargs)
             return Launch(wrapper, Task(wrapper.name), ((), {}), None, -1, done=True)
         launch = launch_of(wrapper, args, kwargs)
@@ -174,7 +174,7 @@ class Executor:
         elif learning and self.judgment.tiny(launch.kind) and pool.window.claim(ticket):
             pool.counts.inlined += 1
             pool.run(ticket)
-        pool.call(but=self._own)
+        pool.wake_workers(but=self._own)
         if learning and self._stretch.over(waited=False):
             pool.empty()
             self._next_stretch()
@@ -187,7 +187,7 @@ class Executor:
         """
         if self._outer is not None:
             return self._outer.called(name, since, *reads)
-        seconds = self._pool.ran(name, since)
+        seconds = self._pool.record_span(name, since)
         if (
             self.policy == "learn" and self._stretch.timed
         ):  # with and without the window, so that stretches do equal work
@@ -224,7 +224,7 @@ class Executor:
             pending = [x for x in pool.launches.values() if overlap(x.task.writes, reads)]
             while not inside and not all(x.done for x in pending):
                 pool.help(lambda: all(x.done for x in pending), pending)
-            pool.call()
+            pool.wake_workers()
             error = pool.poisoned.error_of(reads)
             if error is not None:
                 raise pool.poisoned.report(error)
@@ -265,7 +265,7 @@ class Executor:
 
     def _within(self) -> bool:
         """Return whether this thread runs a kernel of this executor."""
-        return self._serial.is_mine() or threading.get_ident() in self._pool.held
+        return self._serial.is_mine() or threading.get_ident() in self._pool.running
 
     # without the window, while it does not pay
 
@@ -335,7 +335,7 @@ class Executor:
     # beginning and end
 
     def __enter__(self) -> Executor:
-        self._outer = lifetime.entered(self)
+        self._outer = lifetime.enter_block(self)
         if self._outer is not None:
             self._stretch.direct = False
         return self
@@ -396,8 +396,8 @@ class Executor:
 
     def after_fork_in_child(self) -> None:
         """Continue without workers until the next launch; close if a kernel was running."""
-        running = bool(self._pool.launches or self._pool.held or self._serial.owner)
-        self._pool.fresh()
+        running = bool(self._pool.launches or self._pool.running or self._serial.owner)
+        self._pool.reset()
         self._serial = TokenLock()
         if running and self._pool.state == "open":
             self._pool.state = "forked"

@@ -71,7 +71,7 @@ def register(one: InFlight) -> None:
     _alive.add(one)
 
 
-def entered(executor: E) -> E | None:
+def enter_block(executor: E) -> E | None:
     """Begin a `with` block in this thread; return the executor of the outermost block around it.
 
     Two windows at once would not see each other's tasks: launches of the inner one go to the outer.

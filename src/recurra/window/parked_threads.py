@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-def without(lock: Any, call: Callable[[], Result]) -> Result:
+def call_unlocked(lock: Any, call: Callable[[], Result]) -> Result:
     """Call something with the lock, an RLock that this thread holds once, released meanwhile."""
     as_before = (1, threading.get_ident())
     try:
@@ -24,7 +24,7 @@ def without(lock: Any, call: Callable[[], Result]) -> Result:
         lock._acquire_restore(as_before)
 
 
-class Sleepers:
+class ParkedThreads:
     """Threads that sleep until they are called; all methods need the lock."""
 
     def __init__(self, lock: Any):
@@ -37,7 +37,7 @@ class Sleepers:
         parked.acquire()
         try:
             self._parked[parked] = None
-            without(self._lock, parked.acquire)
+            call_unlocked(self._lock, parked.acquire)
         finally:
             self._parked.pop(parked, None)
 

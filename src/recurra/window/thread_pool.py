@@ -20,7 +20,7 @@ from recurra.window.failures import KernelError, PoisonedMemory, failed
 from recurra.window.gain_model import Judgment
 from recurra.window.history_checker import Event
 from recurra.window.launch import Counts, Launch, ThreadSpan
-from recurra.window.parked_threads import Sleepers, without
+from recurra.window.parked_threads import ParkedThreads, call_unlocked
 from recurra.window.python_window import Scheduler, State
 from recurra.window.task import Task
 from recurra.window.undeclared_writes import WriteWatch
@@ -28,7 +28,7 @@ from recurra.window.undeclared_writes import WriteWatch
 LAST = 4096  # spans kept
 
 
-class PoolState:
+class KernelPool:
     """The window, its launches and their results, and the lock that guards them."""
 
     def __init__(
@@ -47,17 +47,17 @@ class PoolState:
         self.events: list[Event] = []
         self.spans: deque[ThreadSpan] = deque(maxlen=LAST)
         self.launches: dict[int, Launch] = {}  # ticket → in the window or its FIFO
-        self.held: dict[int, tuple[int, Launch]] = {}  # thread → the ticket and launch that it runs
+        self.running: dict[int, tuple[int, Launch]] = {}  # thread → (ticket, launch)
         self.state: Literal["open", "closed", "forked"] = "open"
         self._thread_numbers: dict[int, int] = {}  # in the order of their first spans
         self._numbers = 0
-        self.fresh()
+        self.reset()
 
-    def fresh(self) -> None:
+    def reset(self) -> None:
         """Create the locks, without workers: for a new pool, and in a forked child."""
         self.lock = threading.RLock()
-        self._ready = Sleepers(self.lock)  # workers
-        self._done = Sleepers(self.lock)  # waiting threads
+        self._ready = ParkedThreads(self.lock)  # workers
+        self._done = ParkedThreads(self.lock)  # waiting threads
         self._waiting: list[Callable[[], bool]] = []  # their conditions
         self._idle, self._woken = 0, 0.0  # workers that sleep; when one was last woken
         self.workers: list[threading.Thread] = []
@@ -77,7 +77,7 @@ class PoolState:
         self.number(launch)
         self.launches[ticket] = launch
 
-    def call(self, but: int = 0) -> None:
+    def wake_workers(self, but: int = 0) -> None:
         """Wake workers, and start them if needed, for all ready kernels but so many."""
         while len(self.workers) < self.threads - 1:
             worker = threading.Thread(target=self._work, name="recurra-window", daemon=True)
@@ -90,9 +90,9 @@ class PoolState:
             self.workers.append(worker)  # after start(), since only then may it be joined
         self._wake(self.window.ready() - but)
 
-    def help(self, over: Callable[[], bool], wanted: Sequence[Launch] = ()) -> None:
-        """Run a ready kernel, of `wanted` if possible, or sleep until `over` or one is ready."""
-        ticket = next((x.ticket for x in wanted if self.window.claim(x.ticket)), None)
+    def help(self, condition: Callable[[], bool], preferred: Sequence[Launch] = ()) -> None:
+        """Run a ready kernel, of `preferred` if possible, or sleep until the condition holds."""
+        ticket = next((x.ticket for x in preferred if self.window.claim(x.ticket)), None)
         if ticket is None:
             ticket = self.window.take()
         if ticket is not None:
@@ -100,21 +100,21 @@ class PoolState:
             self._wake(self.window.ready())
             self.run(ticket)
             return
-        if not self.held:
-            self._give_up()
+        if not self.running:
+            self._fail_orphans()
             return
         try:
-            self._waiting.append(over)
+            self._waiting.append(condition)
             self._done.sleep()
         finally:
-            self._waiting.remove(over)
+            self._waiting.remove(condition)
 
     def empty(self) -> None:
         """Help until nothing is in flight."""
         while self.launches:
             self.help(lambda: not self.launches)
 
-    def _give_up(self) -> None:
+    def _fail_orphans(self) -> None:
         """Fail the executing tasks of threads that were interrupted or died.
 
         Called where nothing is ready and no thread runs a kernel.
@@ -132,19 +132,19 @@ class PoolState:
             self.window.retire(ticket)
             return
         me = threading.get_ident()
-        blame = self.poisoned.error_of(launch.task.reads)
+        error = self.poisoned.error_of(launch.task.reads)
         alone = launch.wrapper.threaded and self._all_threads(launch)
         seconds, cause = None, None
         try:
-            self.held[me] = (ticket, launch)
+            self.running[me] = (ticket, launch)
             self.note("start", launch)
-            if blame is None:
-                seconds, cause = without(self.lock, lambda: self.timed(launch, alone))
+            if error is None:
+                seconds, cause = call_unlocked(self.lock, lambda: self.timed(launch, alone))
         finally:
-            self.held.pop(me, None)
+            self.running.pop(me, None)
         if seconds is not None and not alone:
             self.judgment.durations.learn(launch.kind, seconds)
-        self._finish(ticket, blame, cause)
+        self._finish(ticket, error, cause)
         if isinstance(cause, KeyboardInterrupt):
             raise cause
 
@@ -160,10 +160,10 @@ class PoolState:
         except BaseException as cause:
             return None, cause
         finally:
-            self.ran(launch.wrapper.name, since)
+            self.record_span(launch.wrapper.name, since)
         return time.thread_time() - begin, None
 
-    def ran(self, name: str, since: float) -> float:
+    def record_span(self, name: str, since: float) -> float:
         """Record a span of this thread since a time; return its seconds."""
         now = time.perf_counter()
         thread = self._thread_numbers.setdefault(threading.get_ident(), len(self._thread_numbers))
@@ -171,21 +171,21 @@ class PoolState:
         return now - since
 
     def settle(
-        self, launch: Launch, blame: KernelError | None, cause: BaseException | None
+        self, launch: Launch, error: KernelError | None, cause: BaseException | None
     ) -> None:
         """Record a kernel that is done, failed, or not run because its reads are poisoned."""
         if cause is not None:
-            blame = failed(launch.wrapper.name, cause, launch.loc)
+            error = failed(launch.wrapper.name, cause, launch.loc)
             self.counts.failed += 1
-        elif blame is not None:
+        elif error is not None:
             self.counts.not_run += 1
-        if blame is None:
+        if error is None:
             if self.poisoned:
                 args, kwargs = launch.arguments
                 self.poisoned.validate(launch.wrapper.written(*args, **kwargs))
         else:
-            self.poisoned.poison(launch.task, blame, launch.arguments, first=cause is not None)
-        launch.error, launch.done, launch.arguments = blame, True, ((), {})
+            self.poisoned.poison(launch.task, error, launch.arguments, first=cause is not None)
+        launch.error, launch.done, launch.arguments = error, True, ((), {})
         self.note("end", launch)
 
     def note(self, kind: Literal["start", "end"], launch: Launch) -> None:
@@ -193,16 +193,16 @@ class PoolState:
         if self.record:
             self.events.append(Event(kind, launch.number))
 
-    def _finish(self, ticket: int, blame: KernelError | None, cause: BaseException | None) -> None:
-        """Retire a kernel. `_give_up` repeats this after an interrupt."""
+    def _finish(self, ticket: int, error: KernelError | None, cause: BaseException | None) -> None:
+        """Retire a kernel. `_fail_orphans` repeats this after an interrupt."""
         launch = self.launches.get(ticket)
         if launch is not None and not launch.done:
-            self.settle(launch, blame, cause)
+            self.settle(launch, error, cause)
         self.launches.pop(ticket, None)
         self.window.retire(ticket)
         ready = self.window.ready()
         self._wake(ready - 1)  # this thread takes one itself
-        if self._waiting and (ready or not self.held or any(over() for over in self._waiting)):
+        if self._waiting and (ready or not self.running or any(holds() for holds in self._waiting)):
             self._done.call()
 
     def _all_threads(self, launch: Launch) -> bool:
@@ -255,7 +255,7 @@ class PoolState:
         if worker in self.workers:
             self.workers.remove(worker)
         self.counts.workers_replaced += 1
-        self.call()
+        self.wake_workers()
         self._done.call()
 
     def close(self) -> list[KernelError]:

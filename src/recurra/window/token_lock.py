@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from recurra.window.parked_threads import Sleepers
+from recurra.window.parked_threads import ParkedThreads
 
 Result = TypeVar("Result")
 
@@ -30,14 +30,14 @@ class TokenLock:
         finally: lock.owner = 0; lock.free = True; if lock.waiting: lock.wake_one()
     """
 
-    __slots__ = ("_lock", "_sleepers", "free", "owner", "waiting")
+    __slots__ = ("_lock", "_parked", "free", "owner", "waiting")
 
     def __init__(self) -> None:
         self.free = True  # the token: the attribute is absent while a thread owns the lock
         self.owner = 0  # a thread's number
         self.waiting = 0  # threads
         self._lock = threading.RLock()
-        self._sleepers = Sleepers(self._lock)
+        self._parked = ParkedThreads(self._lock)
 
     def is_mine(self) -> bool:
         return self.owner == threading.get_ident()
@@ -67,11 +67,11 @@ class TokenLock:
                         self.owner = me
                         return
                     except AttributeError:
-                        self._sleepers.sleep()
+                        self._parked.sleep()
             finally:
                 self.waiting -= 1
 
     def wake_one(self) -> None:
         """Wake the thread that has waited longest: the lock is free."""
         with self._lock:
-            self._sleepers.call(1)
+            self._parked.call(1)
