@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.harness import progress
 from benchmarks.looptune.sizes import Sizes
 from recurra.nest.agents.learning import LearningPoint
-from recurra.nest.agents.vector_env import World
+from recurra.nest.agents.vector_env import VectorEnv
 from recurra.nest.measured_table import Table
 
 LEARNERS = ("apex", "dqn", "ppo", "a3c", "impala")
@@ -25,8 +25,8 @@ class Worlds:
     """Tables that are learned from, that choose among settings, and that are drawn."""
 
     learned: Sequence[Table]
-    choosing: World
-    drawn: World
+    choosing: VectorEnv
+    drawn: VectorEnv
 
     def bounds(self) -> dict[str, float]:
         """Between what a policy that is drawn lies."""
@@ -40,7 +40,9 @@ class Worlds:
 def parted(tables: Sequence[Table]) -> Worlds:
     """A fifth is held out: half of it chooses, the other half is drawn."""
     held_out = max(2, len(tables) // 5)
-    return Worlds(tables[held_out:], World.of(tables[:held_out:2]), World.of(tables[1:held_out:2]))
+    return Worlds(
+        tables[held_out:], VectorEnv.of(tables[:held_out:2]), VectorEnv.of(tables[1:held_out:2])
+    )
 
 
 def swept(name: str, worlds: Worlds, sizes: Sizes) -> dict[str, Any]:
@@ -98,13 +100,15 @@ def rounds(settings: Any, steps: int, depth: int) -> int:
     return max(1, round(steps / each[type(settings).__module__.rpartition(".")[2]]))
 
 
-def run(name: str, learned: Sequence[Table], settings: Any, judged: World) -> list[dict[str, Any]]:
+def run(
+    name: str, learned: Sequence[Table], settings: Any, judged: VectorEnv
+) -> list[dict[str, Any]]:
     """The curve of one run: rewards on the way, and what the policy reaches on other tables."""
     points: list[dict[str, Any]] = []
 
     def tell(point: LearningPoint) -> None:
         reward = None if np.isnan(point.reward) else point.reward
-        of_best = float(judged.reached(point.policy.weights).mean())
+        of_best = float(judged.greedy_shares(point.policy.weights).mean())
         points.append(dict(steps=point.steps, reward=reward, of_best=of_best))
 
     module = importlib.import_module(f"recurra.nest.agents.{name}")

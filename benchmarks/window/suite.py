@@ -25,8 +25,8 @@ from recurra.errors import RecurraError
 from recurra.window import Executor, Task, copy, fill, matmul
 from recurra.window.list_schedule import gain
 from recurra.window.native.build import TORCH, build
-from recurra.window.native.twin import load
-from recurra.window.paper import comparison
+from recurra.window.native.native_window import load
+from recurra.window.paper_comparison import comparison
 
 TABLE_2: Mapping[tuple[int, int], float] = {
     (16, 6): 410.0,

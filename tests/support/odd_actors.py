@@ -6,20 +6,20 @@ import os
 import signal
 from typing import Any
 
-from recurra.nest.agents.sampling_actor import Walker
+from recurra.nest.agents.sampling_actor import SamplingActor
 
 
-class Broken(Walker):
+class Broken(SamplingActor):
     def work(self, weights: Any) -> Any:
         raise ValueError("no more walks")
 
 
-class Dying(Walker):
+class Dying(SamplingActor):
     def work(self, weights: Any) -> Any:
         os._exit(3)
 
 
-class Hanging(Walker):
+class Hanging(SamplingActor):
     """Answers once; then never again, in the first of its lives."""
 
     def __init__(self, world: Any, task: Any) -> None:

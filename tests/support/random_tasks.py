@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hypothesis import strategies as st
 
-from recurra.window.core import Scheduler
 from recurra.window.history_checker import Event
+from recurra.window.python_window import Scheduler
 from recurra.window.task import MEMORY, Segment, Task, barrier
 
 BYTES = 48

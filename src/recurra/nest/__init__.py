@@ -36,6 +36,7 @@ _RENAMED_MODULES = {
     "door": "compiler_hook",
     "emission": "instruction_builder",
     "entry": "guarded_call",
+    "env": "gymnasium_env",
     "improve": "quick_search",
     "kept": "kernel_store",
     "meaning": "reference",
@@ -46,13 +47,13 @@ _RENAMED_MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Names are imported when they are first used: compiling needs NumPy, problems do not."""
-    if (now := _RENAMED.get(name) or _RENAMED_MODULES.get(name)) is not None:
-        told = f"recurra.nest.{name} is called recurra.nest.{now} now; "
-        warnings.warn(told + "the old name goes with the next release", DeprecationWarning, 2)
+    """Import a name at its first use: compiling needs NumPy, problems do not."""
+    if (current := _RENAMED.get(name) or _RENAMED_MODULES.get(name)) is not None:
+        warning = f"recurra.nest.{name} is called recurra.nest.{current} now; "
+        warnings.warn(warning + "the old name goes with the next release", DeprecationWarning, 2)
         if name in _RENAMED_MODULES:
-            return importlib.import_module(f"{__name__}.{now}")
-        return __getattr__(now)
+            return importlib.import_module(f"{__name__}.{current}")
+        return __getattr__(current)
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _WHERE[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from recurra.errors import ScheduleError
 from recurra.nest.loops import Nest, NestLoop
@@ -18,8 +19,8 @@ class Actions:
 
     `max_loops` bounds compute and write loops together, `steps` the actions of an episode. There
     is no action that stops: a policy that is done oscillates (section 3.1). Without `write_loops`
-    the cursor stays in the compute nest: the order of writes is code only where sums pass through
-    memory, and makes a space of 3,000 programs one of 70,000 nests.
+    the cursor stays in the compute nest: the order of writes changes the code only where sums pass
+    through memory, and makes 70,000 nests of a space of 3,000 programs.
     """
 
     factors: tuple[int, ...] = (2, 3, 4, 6, 8, 16, 32)
@@ -27,9 +28,14 @@ class Actions:
     steps: int = 10
     write_loops: bool = False
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Actions:
+        options: dict[str, Any] = {**fields, "factors": tuple(fields["factors"])}
+        return cls(**options)
+
     def __post_init__(self) -> None:
-        least = (*((2, k) for k in self.factors), (1, self.max_loops), (1, self.steps))
-        if any(type(k) is not int or k < few for few, k in least):
+        minima = (*((2, k) for k in self.factors), (1, self.max_loops), (1, self.steps))
+        if any(type(k) is not int or k < minimum for minimum, k in minima):
             raise ScheduleError(
                 "these are no actions",
                 facts=f"{self}: a split takes 2 trips or more, there is a loop and a step",
@@ -40,11 +46,11 @@ class Actions:
         return (*MOVES, *(f"split_{k}" for k in self.factors))
 
     def legal(self, nest: Nest) -> tuple[bool, ...]:
-        """A mask over `names`."""
+        """Return a mask over `names`."""
         return tuple(self.refusal(nest, name) is None for name in self.names)
 
     def refusal(self, nest: Nest, name: str) -> str | None:
-        """Why `name` may not be applied, or None."""
+        """Return the reason why `name` may not be applied, or None."""
         at, end = nest.cursor, len(nest.loops if self.write_loops else nest.compute)
         if nest.packs or nest.parallel:
             return "the nest is annotated, and annotations come last"
@@ -69,7 +75,7 @@ class Actions:
         return None
 
     def apply(self, nest: Nest, name: str) -> Nest:
-        """The nest after one action; raises ScheduleError where it is not legal."""
+        """Return the nest after one action; raise ScheduleError where it is not legal."""
         if reason := self.refusal(nest, name):
             raise ScheduleError(
                 f"{name} is not possible here",
@@ -78,9 +84,14 @@ class Actions:
             )
         return _after(nest, name)
 
+    def successor(self, nest: Nest, name: str) -> Nest | None:
+        """Return the nest after one action; None where it is not legal."""
+        return _after(nest, name) if self.refusal(nest, name) is None else None
+
     def successors(self, nest: Nest) -> Mapping[str, Nest]:
-        """The nest after each legal action."""
-        return {name: _after(nest, name) for name in self.names if self.refusal(nest, name) is None}
+        """Return the nest after each legal action."""
+        pairs = ((name, self.successor(nest, name)) for name in self.names)
+        return {name: after for name, after in pairs if after is not None}
 
 
 PAPER = Actions(factors=(4, 8, 16), max_loops=10)
@@ -117,13 +128,12 @@ def _after(nest: Nest, name: str) -> Nest:
             return _with(nest, loops, len(nest.compute) + (at < len(nest.compute)), at)
 
 
-def _split(nest: Nest, at: int, index: int) -> list[NestLoop]:
-    """An outer loop that takes `index` trips at a time, and the inner loop of these trips."""
+def _split(nest: Nest, at: int, factor: int) -> list[NestLoop]:
+    """Return an outer loop that takes `factor` trips at a time, and the inner loop of these."""
     loop = nest.loops[at]
-    order = nest.steps if at < len(nest.compute) else nest.write_steps
-    step = order[at if at < len(nest.compute) else at - len(nest.compute)][1]
-    size, tail = divmod(loop.size * step + loop.tail, step * index)
-    return [NestLoop(loop.index, size, tail), NestLoop(loop.index, index)]
+    _, step = (*nest.steps, *nest.write_steps)[at]
+    size, tail = divmod(loop.size * step + loop.tail, step * factor)
+    return [NestLoop(loop.index, size, tail), NestLoop(loop.index, factor)]
 
 
 def _with(nest: Nest, loops: list[NestLoop], border: int, cursor: int) -> Nest:

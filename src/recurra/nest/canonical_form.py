@@ -1,12 +1,12 @@
-"""Canonical form: one problem stands for all that differ in letters, names and order of words.
+"""Canonical form: one representative of all problems that differ in names and orders only.
 
     C[i,k] = sum(A[i,j] * B[j,k])    for i<8 j<4 k<6
     C[m,n] = sum(A[k,n] * B[m,k])    for k<4 n<6 m<8
         →  C[a,b] = sum(A[c,b] * B[a,c])    for a<8 b<6 c<4
 
-A schedule depends on where the elements are in memory, and on nothing else: axes are ordered by
-their strides, indices are lettered as the output and then the inputs mention them, inputs are
-ordered by their layouts. What is found for one of the problems is renamed for all others.
+A schedule depends on the layout in memory only: axes are sorted by stride, indices are lettered in
+the order in which the output and then the inputs mention them, and inputs are sorted by layout. The
+nest of one problem is renamed for all others of the same form.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from recurra.nest.problem import Affine, NestProblem, TensorAccess
 
 @dataclass(frozen=True)
 class CanonicalForm:
-    """A problem, its canonical form, and the names there of its indices and inputs."""
+    """A problem, its canonical form, and the new names of its indices and inputs."""
 
-    given: NestProblem
+    original: NestProblem
     problem: NestProblem
     indices: Mapping[str, str]
     inputs: Mapping[str, str]
 
     def to_canonical(self, nest: Nest) -> Nest:
-        """Return the nest of the given problem as one of its canonical form."""
+        """Rename a nest of the original problem."""
         return _renamed(nest, self.problem, self.indices, self.inputs)
 
-    def to_given(self, nest: Nest) -> Nest:
-        """Return the nest of the canonical form as one of the given problem."""
+    def to_original(self, nest: Nest) -> Nest:
+        """Rename a nest of the canonical form."""
         indices, inputs = (
             {new: old for old, new in x.items()} for x in (self.indices, self.inputs)
         )
-        return _renamed(nest, self.given, indices, inputs)
+        return _renamed(nest, self.original, indices, inputs)
 
 
 def canonical_form(problem: NestProblem) -> CanonicalForm:
-    """Return the canonical form of a problem; two that are alike but for names have the same."""
+    """Return the canonical form of a problem."""
     output, *inputs = (_by_stride(t) for t in (problem.output, *problem.inputs))
     letters: dict[str, str] = {}
     _add_letters(letters, output, problem.extents)
@@ -63,7 +63,7 @@ def canonical_form(problem: NestProblem) -> CanonicalForm:
 
 
 def _by_stride(access: TensorAccess) -> TensorAccess:
-    """Order the axes by stride, those of one element first, of which the stride says nothing."""
+    """Sort the axes by stride; those of one element, whose stride means nothing, come first."""
     axes = [
         (n > 1, -abs(stride) if n > 1 else 0, n, stride if n > 1 else 1, at)
         for n, stride, at in zip(access.shape, access.strides, access.at, strict=True)
@@ -74,7 +74,7 @@ def _by_stride(access: TensorAccess) -> TensorAccess:
 
 
 def _add_letters(letters: dict[str, str], access: TensorAccess, extents: Mapping[str, int]) -> None:
-    """Give a letter to every new index of a tensor; in a sum, the largest step comes first."""
+    """Add a letter for every new index of a tensor; in a sum, the largest step comes first."""
     for axis in access.at:
         for index, _ in sorted(axis.terms, key=lambda term: (-term[1], -extents[term[0]])):
             letters.setdefault(index, chr(ord("a") + len(letters)))
@@ -83,7 +83,7 @@ def _add_letters(letters: dict[str, str], access: TensorAccess, extents: Mapping
 def _layout(
     access: TensorAccess, letters: Mapping[str, str], extents: Mapping[str, int]
 ) -> tuple[object, ...]:
-    """Return what tells inputs apart: their memory, and where indices of the output lead in it."""
+    """Return the sort key of an input: its memory, and the steps of the output's indices in it."""
     at = [
         (axis.offset, sorted((letters.get(i, ""), extents[i], c) for i, c in axis.terms))
         for axis in access.at

@@ -1,8 +1,8 @@
-"""A new kernel runs in a child process first, so that a bug in it kills nobody else.
+"""A check of a new kernel in a child process, so that a bug in it kills nothing else.
 
-The child lays every tensor against pages that may not be touched, once at its end and once at its
-beginning, fills it with small integers, runs the kernel and compares with the oracle, exactly.
-`python -m recurra.nest.check` is the child: a JSON object on standard input, words on output.
+The child places every tensor against protected pages, once at its end and once at its beginning,
+fills it with small integers, runs the kernel and compares with the oracle, exactly.
+`python -m recurra.nest.check` is the child: it reads a JSON object and prints the first mistake.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ MANY, SOME = 2**27, 500  # operations, elements
 
 
 class KernelCheckError(RecurraError):
-    """Generated code that crashes, reaches out of its tensors, or computes something else."""
+    """Generated code that crashes, leaves its tensors, or computes a wrong result."""
 
     exit_code = 1
 
 
 def validate(nest: Nest, kernel: NestKernel) -> None:
-    """Raise KernelCheckError unless the kernel does what the nest means, in a child process."""
+    """Raise KernelCheckError unless the kernel computes the nest's problem, in a child process."""
     own = kernel.program.target in TARGETS
     validate_code(nest, kernel.program.target, encode(kernel.program) if own else b"")
 
 
 def validate_code(nest: Nest, target: str, code: bytes) -> None:
-    """The same for bytes of machine code; without any, the child compiles with LLVM."""
+    """Do the same for bytes of machine code; without any, the child compiles with LLVM."""
     task = {"nest": str(nest), "target": target, "code": code.hex()}
     try:
         done = subprocess.run(
@@ -88,21 +88,21 @@ def main() -> None:
 
         call = LlvmKernel(generate(nest, host())).call
     for at_end in (True, False):
-        if words := compare(nest, call, at_end=at_end):
-            print(words)
+        if mistake := compare(nest, call, at_end=at_end):
+            print(mistake)
             return
 
 
 def compare(nest: Nest, call: Callable[..., None], *, at_end: bool) -> str:
-    """Say what is wrong with one run of a kernel; "" if it is right."""
-    return Examination(nest.problem, at_end=at_end).words(call)
+    """Describe the first mistake of one run of a kernel; "" if there is none."""
+    return Examination(nest.problem, at_end=at_end).mistake(call)
 
 
 class Examination:
-    """Arrays of a problem, and what the oracle makes of them: kernels are compared with that.
+    """Arrays of a problem and the oracle's result, with which kernels are compared.
 
     Of large problems, SOME elements are compared, and the memory between all of them. Arrays end,
-    or begin, at pages that may not be touched.
+    or begin, at protected pages.
     """
 
     def __init__(self, problem: NestProblem, *, at_end: bool) -> None:
@@ -113,29 +113,29 @@ class Examination:
         self.before, self.expected = self.memory.copy(), self.memory.copy()
         start = (_address(self.out) - _address(self.memory)) // self.memory.itemsize
         strides = self.out.strides
-        self.want = as_strided(self.expected[start:], self.out.shape, strides)
-        self.left_out = np.zeros(self.memory.size, np.bool_)
+        self.oracle = as_strided(self.expected[start:], self.out.shape, strides)
+        self.unsampled = np.zeros(self.memory.size, np.bool_)
         if problem.flops < MANY:
-            evaluate(problem, self.inputs, self.want)
+            evaluate(problem, self.inputs, self.oracle)
         else:
             strides = tuple(s // self.memory.itemsize for s in strides)
-            places = as_strided(self.left_out[start:], self.out.shape, strides)
-            places[...] = ~sampled(problem, self.inputs, self.want, SOME)
+            elements = as_strided(self.unsampled[start:], self.out.shape, strides)
+            elements[...] = ~sampled(problem, self.inputs, self.oracle, SOME)
 
-    def words(self, call: Callable[..., None]) -> str:
-        """Run a kernel; return what is wrong with its answer, in words, or nothing."""
+    def mistake(self, call: Callable[..., None]) -> str:
+        """Run a kernel and describe its first mistake; "" if there is none."""
         self.memory[:] = self.before
         call(*map(_address, (*self.inputs, self.out)))
-        self.expected[self.left_out] = self.memory[self.left_out]
+        self.expected[self.unsampled] = self.memory[self.unsampled]
         if np.array_equal(self.memory, self.expected):
             return ""
-        places = np.argwhere(self.out != self.want)
-        if not len(places):
+        wrong = np.argwhere(self.out != self.oracle)
+        if not len(wrong):
             return f"it writes between the elements of {self.name}"
-        at = tuple(int(x) for x in places[0])
+        at = tuple(int(x) for x in wrong[0])
         return (
-            f"{len(places)} of {self.out.size} elements differ; {self.name}{list(at)} is "
-            f"{self.out[at]}, not {self.want[at]}, for integers from -4 to 4"
+            f"{len(wrong)} of {self.out.size} elements differ; {self.name}{list(at)} is "
+            f"{self.out[at]}, not {self.oracle[at]}, for integers from -4 to 4"
         )
 
 
@@ -146,14 +146,12 @@ def _address(array: Array) -> int:
 def guarded(
     access: TensorAccess, random: np.random.Generator, *, at_end: bool
 ) -> tuple[Array, Array]:
-    """An array of integers from -4 to 4 that ends, or begins, at a page that may not be touched.
+    """Return an array of integers from -4 to 4 that ends, or begins, at a protected page.
 
-    The array with the access's strides, and the memory it lies in.
+    Returns the array, with the access's strides, and its memory.
     """
     dtype = DTYPES[access.dtype]
-    item = dtype.itemsize
-    reach = [s * (n - 1) for s, n in zip(access.strides, access.shape, strict=True)]
-    low, high = (sum(f(r, 0) for r in reach) for f in (min, max))
+    item, (low, high) = dtype.itemsize, access.span
     size = (high - low + 1) * item
     room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     pages = mmap.mmap(-1, room + 2 * mmap.PAGESIZE)

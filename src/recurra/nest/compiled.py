@@ -1,7 +1,7 @@
 """recurra.nest.compile: a contraction as a function of NumPy arrays or Torch CPU tensors.
 
-Nothing is copied: the kernel reads and writes the arrays where they are, with the strides it was
-compiled for. Nothing is compiled at a call: other shapes, strides or types are refused.
+The kernel reads and writes the arrays in place, without copies, with the strides it was compiled
+for. A call never compiles: other shapes, strides or types are refused.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from html import escape
 from inspect import Parameter, Signature
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeGuard, TypeVar
@@ -22,12 +23,14 @@ from recurra.nest.codegen import generate
 from recurra.nest.default_schedule import standard
 from recurra.nest.dtypes import DTYPES, named
 from recurra.nest.einsum import axes, from_layouts, from_sizes
-from recurra.nest.guarded_call import entry
+from recurra.nest.guarded_call import guarded_call
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.native import LoadedKernel, NestKernel
 from recurra.nest.problem import ITEM_BYTES, Combine, NestProblem, Post, TensorAccess, contiguous
+from recurra.nest.program import NestCode
 from recurra.nest.target import VectorTarget, target
-from recurra.nest.threads import Team, available, shared
+from recurra.nest.threads import Team, shared
+from recurra.support import cpu
 from recurra.support.notices import tell_once
 
 Backend = Literal["avx512", "avx2", "llvm"]
@@ -42,7 +45,7 @@ class TorchDevice(Protocol):
 
 
 class TorchTensor(Protocol):
-    """A tensor of Torch, as far as it is looked at: Torch itself is never imported."""
+    """The attributes of Torch's tensors that are used: Torch itself is never imported."""
 
     @property
     def shape(self) -> Sequence[int]: ...
@@ -62,7 +65,7 @@ class TorchTensor(Protocol):
 
 
 AnyArray = np.ndarray | TorchTensor
-Given = TypeVar("Given", bound=AnyArray)
+AnyKind = TypeVar("AnyKind", bound=AnyArray)
 
 
 def compile(
@@ -77,20 +80,20 @@ def compile(
     initial: bool = False,
     threads: int | None = None,
 ) -> Contraction:
-    """The function that computes a contraction, for one layout of its arrays.
+    """Return the function that computes a contraction, for one layout of its arrays.
 
         multiply = compile("mk,kn->mn", sizes={"m": 128, "k": 64, "n": 32})
         c = multiply(a, b)                      # a [128,64], b [64,32], c [128,32], all f32
         multiply(a, b, out=c)
 
-    Shapes, strides and type come from `sizes` and `dtype` (C-contiguous; f32, f64 or bf16, or what
-    NumPy or Torch calls them), from `examples` (arrays or tensors: the inputs, perhaps the output),
-    or from a NestProblem. `combine` is how reduced indices are joined, `post` a function of each
-    result; with `initial`, what `out` holds takes part. `schedule` is a nest or its order,
-    "n/64 m/6 k m n"; without one, what `recurra tune` has kept for this problem and processor, or
-    else a standard tile. `threads` share the outermost loop of a nest that is parallel, by default
-    all processors; with `threads`, the standard tile is parallel. Raises ShapeError, ScheduleError,
-    BackendError.
+    Shapes, strides and type come from `sizes` and `dtype` (C-contiguous; f32, f64 or bf16, or their
+    names in NumPy or Torch), from `examples` (arrays or tensors: the inputs, perhaps the output),
+    or from a NestProblem. `combine` is the reduction, `post` a function of each result; with
+    `initial`, the old values of `out` take part. `schedule` is a nest or its order,
+    "n/64 m/6 k m n"; by default the nest that `recurra tune` has stored for this problem and
+    processor, or else a standard tile. `threads` share the outermost loop of a parallel nest, by
+    default one per processor; with `threads`, the standard tile is parallel. Raises ShapeError,
+    ScheduleError, BackendError.
     """
     if isinstance(what, NestProblem):
         problem = what
@@ -107,10 +110,16 @@ def compile(
     if known is not None:
         try:
             return Contraction(known.nest, on, threads)
-        except (ScheduleError, RecursionError) as error:  # kept by another version, or by hand
+        except (ScheduleError, RecursionError) as error:  # stored by another version, or by hand
             why = " ".join(str(error).split())
             tell_once(f"a kept nest cannot be compiled: {why}; the standard tile is used")
-    nest = schedule if isinstance(schedule, Nest) else _nest(problem, schedule, on, threads)
+    if isinstance(schedule, Nest):
+        nest = schedule
+    elif schedule is not None:
+        nest = scheduled(problem, schedule)
+    else:
+        nest = standard(problem, on)
+        nest = (shared(nest, threads) or nest) if threads and threads > 1 else nest
     if threads is not None and threads > 1 and not nest.parallel:
         raise ScheduleError(
             f"{threads} threads have nothing to share",
@@ -126,13 +135,6 @@ def compile(
     return Contraction(nest, on, threads)
 
 
-def _nest(problem: NestProblem, order: str | None, on: VectorTarget, threads: int | None) -> Nest:
-    if order is not None:
-        return scheduled(problem, order)
-    nest = standard(problem, on)
-    return (shared(nest, threads) or nest) if threads and threads > 1 else nest
-
-
 def _target(backend: Backend | None) -> VectorTarget:
     if backend == "llvm":
         from recurra.nest.llvm import host
@@ -141,21 +143,23 @@ def _target(backend: Backend | None) -> VectorTarget:
     return target(backend)
 
 
-def kernel(nest: Nest, on: VectorTarget, threads: int | None = None) -> NestKernel | Team:
-    """The loaded code of a nest: `call` takes addresses, inputs first; checked if asked for.
-
-    With RECURRA_CHECK=1 it runs in a child process first; raises KernelError if it is wrong.
-    """
-    if nest.parallel:
-        return Team(nest, threads or available(), lambda part: kernel(part, on).call)
-    program = generate(nest, on)
-    if on.name == "llvm":
+def load(program: NestCode) -> NestKernel:
+    if program.target == "llvm":
         from recurra.nest.llvm import LlvmKernel
 
-        loaded = LlvmKernel(program)
-    else:
-        loaded = LoadedKernel(program)
-    if environment().check:
+        return LlvmKernel(program)
+    return LoadedKernel(program)
+
+
+def kernel(nest: Nest, on: VectorTarget, threads: int | None = None) -> NestKernel | Team:
+    """Load the code of a nest: `call` takes addresses, inputs first.
+
+    With RECURRA_CHECK=1 it runs in a child process first; raises KernelCheckError if it is wrong.
+    """
+    if nest.parallel:
+        return Team(nest, threads or cpu.cores(), lambda part: kernel(part, on).call)
+    loaded = load(generate(nest, on))
+    if config().check:
         from recurra.nest.check import validate
 
         validate(nest, loaded)
@@ -163,27 +167,26 @@ def kernel(nest: Nest, on: VectorTarget, threads: int | None = None) -> NestKern
 
 
 class Contraction:
-    """A compiled contraction: call it with its inputs, and perhaps `out=`."""
+    """A compiled contraction, called with its inputs, and perhaps `out=`."""
 
     def __init__(self, nest: Nest, on: VectorTarget, threads: int | None = None) -> None:
         p = self.problem = nest.problem
         self.nest, self.target, self.threads = nest, on, threads
         self.kernel = kernel(nest, on, threads)
         plain = p.output.strides == contiguous(p.output.shape)
-        self._whole = plain and _all_written(p) and not p.initial
+        self._makes_output = plain and _all_written(p) and not p.initial
         self._call: Callable[..., None] = self.kernel.call
         self._layouts = [_Layout(t) for t in (*p.inputs, p.output)]
         self._output = self._layouts[-1]
         address: int | None = self.kernel.address
-        fast = (
-            entry(address, self._layouts, p.flops, self._slowly, self.kernel) if address else None
-        )
-        self.run: Callable[..., AnyArray] = fast or self._slowly
-        """Runs the kernel on NumPy arrays if they fit; all else takes the longer way."""
+        slow = self._checked_call
+        fast = address and guarded_call(address, self._layouts, p.flops, slow, self.kernel)
+        self.run: Callable[..., AnyArray] = fast or slow
+        """Runs the kernel on NumPy arrays that fit, in machine code; other calls go to Python."""
         self.__signature__ = _signature(tuple(t.name for t in p.inputs))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copies and pickles are compiled anew, where they are read."""
+        """Compile copies and pickles where they are loaded."""
         return Contraction, (self.nest, self.target, self.threads)
 
     def __repr__(self) -> str:
@@ -192,31 +195,29 @@ class Contraction:
         return f"<{p.statement} for {' '.join(f'{i}<{n}' for i, n in p.sizes)}, {loops}>"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f"<pre>{escape(str(self.nest))}</pre>"
 
     if TYPE_CHECKING:
 
-        def __call__(self, *inputs: Given, out: Given | None = None) -> Given:
-            """out [output shape], a new array if none is given, of the inputs' kind.
+        def __call__(self, *inputs: AnyKind, out: AnyKind | None = None) -> AnyKind:
+            """Return out [output shape], by default a new array of the inputs' kind.
 
-            Raises ShapeError for arrays of another number, shape, stride, type, kind or place.
+            Raises ShapeError for arrays of another number, shape, stride, type, kind or device.
             """
             ...
 
     else:
-        __call__ = property(attrgetter("run"))  # a method of Python takes as long as 16³
+        __call__ = property(attrgetter("run"))  # a method's call takes as long as 16³
 
-    def _slowly(self, *inputs: AnyArray, out: AnyArray | None = None) -> AnyArray:
+    def _checked_call(self, *inputs: AnyArray, out: AnyArray | None = None) -> AnyArray:
         if len(inputs) != len(self._layouts) - 1:
             raise ShapeError(
                 f"{self.problem.statement} has {len(self._layouts) - 1} inputs",
                 facts=f"{len(inputs)} are given",
             )
         _check_kinds(inputs if out is None else (*inputs, out))
-        found = self._new(inputs[0]) if out is None else out
-        if out is None and isinstance(found, np.ndarray) and self.run != self._slowly:
+        found = self._new_output(inputs[0]) if out is None else out
+        if out is None and isinstance(found, np.ndarray) and self.run != self._checked_call:
             return self.run(*inputs, out=found)
         addresses = [t.address(x) for t, x in zip(self._layouts, (*inputs, found), strict=True)]
         if out is not None:
@@ -224,40 +225,36 @@ class Contraction:
         self._call(*addresses)
         return found
 
-    _slowly.__qualname__ = "Contraction"  # as Python calls it that tells of a wrong argument
+    _checked_call.__qualname__ = "Contraction"  # in Python's messages about wrong arguments
 
     def _check_out(self, addresses: list[int], out: AnyArray) -> None:
         first, last = addresses[-1] + self._output.low, addresses[-1] + self._output.high
         for tensor, address in zip(self._layouts[:-1], addresses, strict=False):
             if address + tensor.low < last and first < address + tensor.high:
-                raise self._shared(tensor)
+                raise ShapeError(
+                    f"{self.problem.output.name} shares memory with {tensor.name}",
+                    facts="the kernel would read what it has already written",
+                    hint="give out= an array of its own",
+                )
         if isinstance(out, np.ndarray) and not out.flags.writeable:
             raise ShapeError(f"{self.problem.output.name} is read-only", hint="out=array.copy()")
 
-    def _new(self, like: AnyArray) -> AnyArray:
+    def _new_output(self, like: AnyArray) -> AnyArray:
         p = self.problem
-        if not self._whole:
+        if not self._makes_output:
             why = "it takes part in the result" if p.initial else "only some of it is written"
             if not p.initial and _all_written(p):
                 why = f"its strides are to be {p.output.strides}"
             raise ShapeError(f"{p.output.name} has to be given", facts=why, hint="out=array")
         if isinstance(like, np.ndarray):
             return np.empty(p.output.shape, self._output.dtype)
-        if _is_torch(like):
-            dtype = getattr(sys.modules["torch"], TORCH[p.dtype])
-            return like.new_empty(p.output.shape, dtype=dtype)
-        raise _no_array(p.inputs[0].name, like)
-
-    def _shared(self, tensor: _Layout) -> ShapeError:
-        return ShapeError(
-            f"{self.problem.output.name} shares memory with {tensor.name}",
-            facts="the kernel would read what it has already written",
-            hint="give out= an array of its own",
-        )
+        _expect_array(p.inputs[0].name, like)
+        dtype = getattr(sys.modules["torch"], TORCH[p.dtype])
+        return like.new_empty(p.output.shape, dtype=dtype)
 
 
 class _Layout:
-    """The layout that an array needs to stand for one tensor of a problem."""
+    """The layout that the array of one tensor must have."""
 
     def __init__(self, access: TensorAccess) -> None:
         self.name, self.shape, self.strides = access.name, access.shape, access.strides
@@ -265,29 +262,27 @@ class _Layout:
         self.dtype = DTYPES[access.dtype]
         self.in_bytes = tuple(s * self.item for s in access.strides)
         self.torch = f"torch.{TORCH[access.dtype]}"
-        reach = [s * (n - 1) for s, n in zip(self.in_bytes, self.shape, strict=True)]
-        self.low = sum(min(r, 0) for r in reach)
-        self.high = sum(max(r, 0) for r in reach) + self.item
-        """The bytes it occupies, from the address of its first element."""
+        first, last = access.span
+        self.low, self.high = first * self.item, (last + 1) * self.item
+        """The range of its bytes, from the address of its first element"""
 
     def address(self, array: AnyArray) -> int:
-        """The address of an array's first element, if the array fits."""
-        if isinstance(array, np.ma.MaskedArray):
-            raise _masked(self.name)
+        """Return the address of an array's first element; raise ShapeError unless it fits."""
+        _expect_array(self.name, array)
         if isinstance(array, np.ndarray):
             if (
                 array.strides != self.in_bytes
                 or array.shape != self.shape
                 or array.dtype != self.dtype
             ):
-                self.fits(
+                self.expect(
                     array.shape,
                     tuple(s / self.item for s in array.strides),
                     str(array.dtype),
                     str(self.dtype),
                 )
             address = array.__array_interface__["data"][0]
-        elif _is_torch(array):
+        else:
             usual = array.device.type == "cpu" and str(array.layout) == "torch.strided"
             if not usual or array.requires_grad or array.is_neg() or array.is_conj():
                 raise _unusable(self.name, array)
@@ -296,10 +291,8 @@ class _Layout:
                 or array.shape != self.shape
                 or str(array.dtype) != self.torch
             ):
-                self.fits(tuple(array.shape), array.stride(), str(array.dtype), self.torch)
+                self.expect(tuple(array.shape), array.stride(), str(array.dtype), self.torch)
             address = array.data_ptr()
-        else:
-            raise _no_array(self.name, array)
         if address % self.item:
             raise ShapeError(
                 f"{self.name} is misaligned",
@@ -308,14 +301,14 @@ class _Layout:
             )
         return address
 
-    def fits(
-        self, shape: tuple[int, ...], strides: tuple[float, ...], given: str, dtype: str
+    def expect(
+        self, shape: tuple[int, ...], strides: tuple[float, ...], dtype: str, compiled: str
     ) -> None:
-        """Raises ShapeError; strides of axes with one element do not matter."""
-        if given != dtype:
+        """Raise ShapeError unless a layout fits; strides of axes with one element do not matter."""
+        if dtype != compiled:
             raise ShapeError(
-                f"{self.name} has type {given}",
-                facts=f"compiled for {dtype}",
+                f"{self.name} has type {dtype}",
+                facts=f"compiled for {compiled}",
                 hint="convert it, or compile for it: compile(words, *arrays)",
             )
         if shape != self.shape:
@@ -338,12 +331,12 @@ def _all_written(problem: NestProblem) -> bool:
 
 
 def _is_torch(value: object) -> TypeGuard[TorchTensor]:
-    """A Torch tensor, without importing Torch."""
+    """Return whether a value is a Torch tensor, without importing Torch."""
     return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "data_ptr")
 
 
 def _check_kinds(arrays: Sequence[AnyArray]) -> None:
-    """Raise ShapeError where arrays of NumPy are given together with tensors of Torch."""
+    """Raise ShapeError for arrays of NumPy together with tensors of Torch."""
     if any(_is_torch(x) for x in arrays) and any(isinstance(x, np.ndarray) for x in arrays):
         kinds = ("Torch" if _is_torch(x) else "NumPy" for x in arrays)
         raise ShapeError(
@@ -360,7 +353,7 @@ def _signature(inputs: tuple[str, ...]) -> Signature:
 
 
 def _expect_options(threads: object, schedule: object) -> None:
-    """Refuses what a caller without types may give."""
+    """Raise ScheduleError for options of a wrong type."""
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise ScheduleError("a nest needs a thread, or several", facts=f"threads={threads!r}")
     if not isinstance(schedule, str | Nest | None):
@@ -371,18 +364,16 @@ def _expect_options(threads: object, schedule: object) -> None:
         )
 
 
-def _no_array(name: str, value: object) -> ShapeError:
-    return ShapeError(
-        f"{name} is neither a NumPy array nor a Torch tensor", facts=f"it is {type(value).__name__}"
-    )
-
-
-def _masked(name: str) -> ShapeError:
-    return ShapeError(
-        f"{name} is a masked array",
-        facts="kernels read every element, masked or not",
-        hint=f"{name.lower()}.filled(0)",
-    )
+def _expect_array(name: str, value: object) -> None:
+    if isinstance(value, np.ma.MaskedArray):
+        raise ShapeError(
+            f"{name} is a masked array",
+            facts="kernels read every element, masked or not",
+            hint=f"{name.lower()}.filled(0)",
+        )
+    if not isinstance(value, np.ndarray) and not _is_torch(value):
+        what = f"{name} is neither a NumPy array nor a Torch tensor"
+        raise ShapeError(what, facts=f"it is {type(value).__name__}")
 
 
 def _unusable(name: str, array: TorchTensor) -> ShapeError:
@@ -423,20 +414,14 @@ def _of_examples(
     axes(words)
     combine, post, initial = rest
     return from_layouts(
-        words,
-        [(shape, strides) for shape, strides, _ in layouts],
-        dtypes=dtypes,
-        combine=combine,
-        post=post,
-        initial=initial,
-        sizes=sizes,
-    )
+        words, [x[:2] for x in layouts], dtypes=dtypes, sizes=sizes,
+        combine=combine, post=post, initial=initial,
+    )  # fmt: skip
 
 
 def _layout(name: str, array: AnyArray) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """Shape, strides in elements, type; an axis of one element gets a contiguous stride."""
-    if isinstance(array, np.ma.MaskedArray):
-        raise _masked(name)
+    """Return shape, strides in elements (contiguous for axes of one element), and type."""
+    _expect_array(name, array)
     if isinstance(array, np.ndarray):
         item = array.itemsize
         if any(s % item for s in array.strides):
@@ -447,17 +432,11 @@ def _layout(name: str, array: AnyArray) -> tuple[tuple[int, ...], tuple[int, ...
             )
         shape, strides = array.shape, tuple(s // item for s in array.strides)
         dtype = {d: k for k, d in DTYPES.items()}.get(array.dtype, str(array.dtype))
-    elif _is_torch(array):
+    else:
         if str(array.layout) != "torch.strided":
             raise _unusable(name, array)
         shape, strides = tuple(array.shape), tuple(array.stride())
         dtype = str(array.dtype).removeprefix("torch.")
         dtype = {name: k for k, name in TORCH.items()}.get(dtype, dtype)
-    else:
-        raise _no_array(name, array)
-    plain = contiguous(shape)
-    return (
-        shape,
-        tuple(s if n > 1 else c for s, c, n in zip(strides, plain, shape, strict=True)),
-        dtype,
-    )
+    rows = zip(strides, contiguous(shape), shape, strict=True)
+    return shape, tuple(s if n > 1 else c for s, c, n in rows), dtype

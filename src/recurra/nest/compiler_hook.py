@@ -1,20 +1,20 @@
-"""The door into the compiler: kernels for the contractions of its programs.
+"""The compiler's interface to nests: kernels for the contractions of its programs.
 
-A backend asks for a contraction by labels and shapes, and measures it beside its own. XLA on the
-CPU calls kernels through its foreign function interface: a handler reads the pointers out of XLA's
-call frame (`xla/ffi/api/c_api.h`) and calls the kernel. It is machine code, too, so that no
-compiler is needed to make one.
+A backend requests a contraction by labels and shapes, and compares its time with its own. XLA on
+the CPU calls kernels through its foreign function interface: a handler reads the pointers from
+XLA's call frame (`xla/ffi/api/c_api.h`) and calls the kernel. The handler is machine code, too, so
+that no C compiler is needed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -26,20 +26,20 @@ from recurra.nest.einsum import from_layouts
 from recurra.nest.native import Code
 from recurra.nest.problem import contiguous
 from recurra.nest.target import TARGETS, runnable
-from recurra.nest.x86 import ARGUMENTS, R11, RAX, RDI, le32
-from recurra.support import cpu as processor
+from recurra.nest.x86 import ARGUMENTS, R10, R11, RAX, RDI, le32
+from recurra.support import atomic_write, cpu
 from recurra.support.notices import tell_once
 
-WORTH = 2**17  # operations: less is done before a call is made
+WORTH = 2**17  # operations: fewer take less time than the call of a kernel
 ROUNDS, SPAN_S = 9, 0.001
-GAIN = 1.1  # times as fast as the backend's own, at least
-WHOLE = 1.03  # the same of the code around kernels: more than the noise of `compared`
-ENOUGH_S = 0.5  # after that, two rounds are enough
+GAIN = 1.1  # least speed-up over the backend's own
+WHOLE = 1.03  # the same of the code around kernels: above the noise of `compared`
+ENOUGH_S = 0.5  # past this, two rounds are enough
 
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """A contraction of a program, measured by itself beside the backend's own."""
+    """A contraction of a program, timed by itself as a kernel and as the backend's own code."""
 
     statement: str
     sizes: str
@@ -47,7 +47,7 @@ class KernelChoice:
     ours_us: float
     theirs_us: float
     inside: float | None = None
-    """How many times as fast the code around it is with kernels, where that was measured"""
+    """The speed-up of the code around it with kernels, where that was measured"""
 
     @property
     def gain(self) -> float:
@@ -55,12 +55,12 @@ class KernelChoice:
 
     @property
     def alone(self) -> bool:
-        """Is the kernel faster, by itself?"""
+        """Whether the kernel by itself is faster."""
         return self.gain >= GAIN
 
     @property
     def taken(self) -> bool:
-        """Is the kernel used?"""
+        """Whether the kernel is used."""
         return self.alone and (self.inside is None or self.inside >= WHOLE)
 
 
@@ -71,9 +71,9 @@ def contraction(
 ) -> Contraction | None:
     """Return the kernel of an einsum of f32 arrays: the tuned one, or the standard tile.
 
-    `strides` are in elements; without them, arrays are C-contiguous. None where there is none to
-    be had: too little to do, an axis read twice, an array that overlaps itself, more than six
-    tensors, or another kind of machine; and, told of once, where it is refused.
+    `strides` are in elements; without them, arrays are C-contiguous. None for too little work, an
+    axis read twice, an array that overlaps itself, more than six tensors, or another kind of
+    machine; and, with a notice, where `compile` refuses it.
     """
     inputs, _, out = _lettered(labels).partition("->")
     parts = inputs.split(",")
@@ -102,7 +102,7 @@ def contraction(
 
 
 def _lettered(labels: str) -> str:
-    """The same with a, b, c, .. in order of first mention: a backend's labels may be capitals."""
+    """Rename labels to a, b, c, .. in order of first mention: a backend's may be capitals."""
     known: dict[str, str] = {}
     for letter in labels:
         if letter.isalpha():
@@ -111,46 +111,47 @@ def _lettered(labels: str) -> str:
 
 
 def compared(calls: Sequence[Callable[[], object]]) -> list[float]:
-    """Microseconds of a call of each, in turns.
+    """Return the microseconds of a call of each, measured in turns.
 
-    A backend may use several threads, and others the machine: of wall-clock time and the process's
-    CPU time, those are given in which the first one does worse.
+    A backend may use several threads, and the machine may be shared: of wall-clock time and the
+    process's CPU time, returns those in which the first call does worse.
     """
     times = np.empty((ROUNDS, 2, len(calls)))  # both clocks
     begin, k = time.perf_counter(), 0
     while k < ROUNDS and (k < 2 or time.perf_counter() - begin < ENOUGH_S):
         for j, call in enumerate(calls):
-            start, cpu, runs = time.perf_counter(), time.process_time(), 0
+            start, start_cpu, runs = time.perf_counter(), time.process_time(), 0
             spent = 0.0
             while not runs or spent < SPAN_S:
                 call()
                 runs, spent = runs + 1, time.perf_counter() - start
-            times[k, :, j] = spent / runs, (time.process_time() - cpu) / runs
+            times[k, :, j] = spent / runs, (time.process_time() - start_cpu) / runs
         k += 1
     fastest = times[:k].min(axis=0)
     return [float(t) * 1e6 for t in min(fastest, key=lambda t: t[1] / t[0])]
 
 
 def gain(about: str, measure: Callable[[], list[float]]) -> float:
-    """Times as fast as theirs ours is, of code that `about` tells apart from all other code.
+    """Return theirs / ours of the microseconds that `measure` returns for some code.
 
-    Measured once for a processor, then read from beside the kernels that are kept.
+    `about` is the key of the code. Measured once for a processor, and cached beside the kernels.
     """
-    digest = hashlib.sha256(about.encode()).hexdigest()[:24]
-    with suppress(Exception):  # whatever is in the file, if there is one: it is measured again
-        place = kernel_store.folder() / processor.kind() / "code" / f"{digest}.json"
-        given = json.loads(place.read_text())
-        if given["about"] == about:
-            return given["theirs_us"] / given["ours_us"]
+    with suppress(Exception):  # no file, or a damaged one: it is measured again
+        known = json.loads(_gain_file(about).read_text())
+        if known["about"] == about:
+            return known["theirs_us"] / known["ours_us"]
     ours_us, theirs_us = measure()
     text = json.dumps({"about": about, "ours_us": ours_us, "theirs_us": theirs_us})
-    with suppress(OSError, RecurraError):  # then it is measured again, the next time
-        place = kernel_store.folder() / processor.kind() / "code" / f"{digest}.json"
+    with suppress(OSError, RecurraError):  # it is measured again the next time
+        place = _gain_file(about)
         place.parent.mkdir(parents=True, exist_ok=True)
-        beside = place.with_name(f".{place.name}.{os.getpid()}")
-        beside.write_text(text)
-        beside.replace(place)
+        atomic_write.replace_unsynced(place, [text.encode()], 0o666)
     return theirs_us / ours_us
+
+
+def _gain_file(about: str) -> Path:
+    digest = hashlib.sha256(about.encode()).hexdigest()[:24]
+    return kernel_store.folder() / cpu.kind() / "code" / f"{digest}.json"
 
 
 def choice(kernel: Contraction, ours_us: float, theirs_us: float) -> KernelChoice:
@@ -160,9 +161,9 @@ def choice(kernel: Contraction, ours_us: float, theirs_us: float) -> KernelChoic
 
 
 class KernelHandler:
-    """A kernel as XLA calls it: the function at `address` takes a call frame, and gives no error.
+    """A kernel as XLA calls it: the function at `address` takes a call frame and returns no error.
 
-    `version` is what the handler says when XLA asks for the interface it was made for.
+    `version` is the version of XLA's interface that the handler reports.
     """
 
     def __init__(self, kernel: Contraction, version: tuple[int, int]) -> None:
@@ -177,18 +178,17 @@ EXTENSION, ARGS, RETS = 8, 72, 112  # in XLA_FFI_CallFrame: pointers to the exte
 KIND, METADATA = 8, 24  # in XLA_FFI_Metadata_Extension
 MAJOR, MINOR = 24, 28  # in XLA_FFI_Metadata, of its api_version
 DATA = 24  # in XLA_FFI_Buffer
-R10 = 10
 
 
 def _assembled(kernel: int, inputs: int, version: tuple[int, int]) -> bytes:
-    """Frame in rdi. Asked for metadata, the version is filled in; else the kernel is called."""
-    told = _load(RAX, RAX, METADATA)
-    told += bytes((0xC7, 0x40, MAJOR)) + le32(version[0])  # mov dword [rax + ..], ..
-    told += bytes((0xC7, 0x40, MINOR)) + le32(version[1])
-    told += b"\x31\xc0\xc3"  # xor eax, eax; ret
-    asked = bytes((0x83, 0x78, KIND, 1, 0x75, len(told))) + told  # cmp dword [rax + ..], 1; jne
+    """Assemble a function of the frame in rdi: store the version if XLA queries it, else call."""
+    store = _load(RAX, RAX, METADATA)
+    store += bytes((0xC7, 0x40, MAJOR)) + le32(version[0])  # mov dword [rax + ..], ..
+    store += bytes((0xC7, 0x40, MINOR)) + le32(version[1])
+    store += b"\x31\xc0\xc3"  # xor eax, eax; ret
+    query = bytes((0x83, 0x78, KIND, 1, 0x75, len(store))) + store  # cmp dword [rax + ..], 1; jne
     code = _load(RAX, RDI, EXTENSION) + b"\x48\x85\xc0"  # test rax, rax
-    code += bytes((0x74, len(asked))) + asked  # jz
+    code += bytes((0x74, len(query))) + query  # jz
     code += _load(R10, RDI, ARGS) + _load(R11, RDI, RETS)
     for k, r in enumerate(ARGUMENTS[: inputs + 1]):
         code += _load(RAX, R10, 8 * k) if k < inputs else _load(RAX, R11, 0)
@@ -204,7 +204,7 @@ def _load(to: int, base: int, offset: int) -> bytes:
 
 
 def rows(choices: Sequence[KernelChoice]) -> list[dict[str, object]]:
-    """The rows of a report's table."""
+    """Return the rows of a report's table."""
     return [
         {
             "contraction": c.statement,

@@ -1,9 +1,9 @@
-"""The schedule that a kernel gets when nobody has searched: one register tile, by the sizes alone.
+"""The schedule of a kernel without a search: one register tile, by the sizes alone.
 
 One index runs in lanes, preferably one along which all tensors are contiguous or constant; one
 other output index is tiled so that the tile's accumulators fill the registers. The tile is the
-cheapest of all that fit, tails included. An input whose rows would push each other out of the cache
-is copied, a slab at a time, to where they lie side by side.
+cheapest of all that fit, tails included. An input whose rows would evict each other from the cache
+is packed, a slab at a time.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 from recurra.nest.codegen import BUFFERS
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.problem import ITEM_BYTES, NestProblem, TensorAccess
-from recurra.nest.register_scopes import SPARE, Scopes
+from recurra.nest.register_scopes import SPARE, RegisterScopes
 from recurra.nest.target import VectorTarget
 
-OFTEN = 48  # an input that is read so often for every result is worth a copy
+OFTEN = 48  # an input of which every element is read so often is worth packing
 CHAIN = 8  # independent multiply-adds that hide their latency: four cycles, two a cycle
 
 
@@ -29,7 +29,7 @@ FEW = 3  # tiles that are worth a measurement
 
 
 def standard(problem: NestProblem, target: VectorTarget) -> Nest:
-    """A good first nest of a problem: `n/64 m/6 k m n` for a matrix product, or alike."""
+    """Return a good first nest of a problem, such as `n/64 m/6 k m n` for a matrix product."""
     lanes = _in_lanes(problem)
     if lanes in problem.reduced and (found := _transposing(problem, target)) is not None:
         return found
@@ -42,7 +42,7 @@ def standard(problem: NestProblem, target: VectorTarget) -> Nest:
 
 
 def tiles(problem: NestProblem, target: VectorTarget) -> Iterator[Nest]:
-    """The nests of the few cheapest tiles, each as it is and with its slabs copied."""
+    """Yield the nests of the few cheapest tiles, each without and with its slab packed."""
     lanes = _in_lanes(problem)
     slabs = (None,) if (slab := _slab(problem, lanes)) is None else (None, slab)
     for tile in _tiles(problem, lanes, target)[:FEW]:
@@ -53,23 +53,28 @@ def tiles(problem: NestProblem, target: VectorTarget) -> Iterator[Nest]:
 
 
 def _packs_fit(nest: Nest, target: VectorTarget) -> bool:
-    return sum(b.size for b in Scopes(nest, target).buffers) <= BUFFERS
+    return sum(b.size for b in RegisterScopes(nest, target).buffers) <= BUFFERS
 
 
 def _slab(problem: NestProblem, lanes: str) -> TensorAccess | None:
-    """The input along which the lanes run, and which is read again for other results."""
+    """Return the input that is contiguous in the lanes and read again for other results."""
     if lanes in problem.reduced or problem.combine != "sum":
         return None
     for t in problem.inputs:
-        again = math.prod(problem.extents[i] for i in problem.output.indices if i not in t.indices)
-        if t.steps.get(lanes) == 1 and len(t.indices) > 1 and again >= OFTEN:
+        if t.steps.get(lanes) == 1 and len(t.indices) > 1 and _reads(problem, t) >= OFTEN:
             return t
     return None
 
 
+def _reads(problem: NestProblem, access: TensorAccess) -> int:
+    """Count the reads of every element: the outputs that it contributes to."""
+    return math.prod(problem.extents[i] for i in problem.output.indices - access.indices)
+
+
 def _crowded(problem: NestProblem, access: TensorAccess, lanes: str, width: int) -> bool:
-    """Do so many lines of a slab, `width` points of the lanes and all that is reduced, fall into
-    one set of the cache that they fill it? Of long rows, and of few, it does not matter.
+    """Return whether some set of the cache cannot hold all its lines of a slab.
+
+    A slab is `width` points of the lanes and all reduced points. Long rows do not matter.
     """
     item = ITEM_BYTES[access.dtype]
     if width * item > SHORT * LINE:
@@ -85,29 +90,30 @@ def _crowded(problem: NestProblem, access: TensorAccess, lanes: str, width: int)
 def _order(
     problem: NestProblem, lanes: str, tile: tuple[int, int], packed: TensorAccess | None = None
 ) -> list[str]:
-    """The words of a tile whose lanes run over this index; `packed` is copied as far out as can be
-    without copying what the tiles after it do not read.
+    """Return the words of a tile's nest, with lanes over this index.
+
+    `packed` is copied in the outermost loop whose slab the loops inside read completely.
     """
     others, tiled = _tiled(problem, lanes)
     reduced = [i for i in problem.reduced if i != lanes]
     rest = [i for i in others if i != tiled]
-    alone = [i for i, n in problem.sizes if n == 1 and i != lanes and i not in reduced]
+    single = [i for i, n in problem.sizes if n == 1 and i != lanes and i not in reduced]
     width, rows = tile
     columns = [f"{lanes}/{width}"] if width < problem.extents[lanes] else []
     tiles = [f"{tiled}/{rows}"] if tiled and rows < problem.extents[tiled] else []
     if lanes in problem.reduced:
-        words = [*alone, *rest, *tiles, *reduced, *columns]
-    else:  # one slab of columns after the other: what only they need stays in the cache
-        words = [*alone, *columns, *rest, *tiles, *reduced]
+        words = [*single, *rest, *tiles, *reduced, *columns]
+    else:  # one slab of columns after the other, so that it stays in the cache
+        words = [*single, *columns, *rest, *tiles, *reduced]
     if packed is not None:
         read = [i for i in words if i in packed.indices and i in rest]
-        at = words.index(read[-1]) + 1 if read else len(alone) + len(columns)
+        at = words.index(read[-1]) + 1 if read else len(single) + len(columns)
         words.insert(at, f"[{packed.name}]")
     return [*words, *([tiled] if tiled else []), lanes]
 
 
 def _tiled(problem: NestProblem, lanes: str) -> tuple[list[str], str | None]:
-    """The other indices of the output, and the one of them that is tiled: the longest."""
+    """Return the other indices of the output, and the longest of them, which is tiled."""
     others = [
         i
         for i, _ in problem.sizes
@@ -117,17 +123,16 @@ def _tiled(problem: NestProblem, lanes: str) -> tuple[list[str], str | None]:
 
 
 def _transposing(problem: NestProblem, target: VectorTarget) -> Nest | None:
-    """A nest with lanes along the result, of which one input lies across, as in `ab,cb->ac`.
+    """Return a nest with lanes along the output that packs an input transposed, as of `ab,cb->ac`.
 
-    That input is copied to lie along, a slab at a time, if it is read often enough.
+    None unless exactly one input is strided along the lanes, and is read often enough.
     """
     for lanes in problem.output.indices:
         across = [t for t in problem.inputs if t.steps.get(lanes, 0) not in (0, 1)]
         if problem.output.steps.get(lanes) != 1 or problem.combine != "sum" or len(across) != 1:
             continue
         packed = across[0]
-        lacking = [i for i in problem.output.indices if i not in packed.indices]
-        if math.prod(problem.extents[i] for i in lacking) < OFTEN:
+        if _reads(problem, packed) < OFTEN:
             continue
         tile = _tiles(problem, lanes, target)[0]
         nest = scheduled(problem, " ".join(_order(problem, lanes, tile, packed)))
@@ -137,18 +142,22 @@ def _transposing(problem: NestProblem, target: VectorTarget) -> Nest | None:
 
 
 def _in_lanes(problem: NestProblem) -> str:
-    """The index whose vectors need the fewest gathers, then one of the output, then the longest."""
+    """Return the index with the fewest gathers; of several, one of the output, then the longest."""
 
     def cost(index: str) -> tuple[int, bool, int]:
-        apart = sum(t.steps.get(index, 0) not in (0, 1) for t in (*problem.inputs, problem.output))
-        return apart, index not in problem.output.indices, -problem.extents[index]
+        strides = [t.steps.get(index, 0) for t in (*problem.inputs, problem.output)]
+        return (
+            sum(s not in (0, 1) for s in strides),
+            index not in problem.output.indices,
+            -problem.extents[index],
+        )
 
     long = [i for i, n in problem.sizes if n > 1] or [i for i, _ in problem.sizes]
     return min(long, key=cost)
 
 
 def _tiles(problem: NestProblem, lanes: str, target: VectorTarget) -> list[tuple[int, int]]:
-    """Points of the two indices in one tile of accumulators, the cheapest first."""
+    """Return the points of both tiled indices, for all tiles that fit, the cheapest first."""
     _, tiled = _tiled(problem, lanes)
     wide, room = target.lanes(problem.dtype), target.registers
     plain = problem.combine == "sum" and problem.extents[lanes] % wide == 0
@@ -161,18 +170,18 @@ def _tiles(problem: NestProblem, lanes: str, target: VectorTarget) -> list[tuple
         (v, r)
         for v in range(1, columns + 1)
         for r in range(1, rows + 1)
-        if v * r + max(v + 1, SPARE) <= room  # the operands of a row of the tile stay, too
+        if v * r + max(v + 1, SPARE) <= room  # with the operands of a row of the tile
     ]
     choices.sort(key=lambda c: _cost(vectors, c[0]) * _cost(rows, c[1]) * _load(*c))
     return [(v * wide, r) for v, r in choices]
 
 
 def _cost(extent: int, step: int) -> float:
-    """Trips per point: tails do less in a trip."""
+    """Return the points of whole trips per point: tails waste the rest of a trip."""
     return -(-extent // step) * step / extent
 
 
 def _load(columns: int, rows: int) -> float:
-    """Instructions per multiply-add, and waiting for those of a short chain."""
+    """Return instructions per multiply-add, and the stalls of too few independent chains."""
     work = columns * rows
     return max(1.0, CHAIN / work) + (columns + rows) / (2 * work)

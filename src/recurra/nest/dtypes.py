@@ -16,9 +16,9 @@ NAMES = {dtype.name: name for name, dtype in DTYPES.items()}
 
 
 def named(dtype: object) -> str:
-    """The name that nests have for an element type, such as "float32" or torch.float32.
+    """Return the name in nests, such as f32, of "float32" or torch.float32.
 
-    One that no nest has keeps its own.
+    Types that nests do not have keep their names.
     """
     word = str(dtype).removeprefix("torch.")
     with suppress(TypeError):

@@ -1,4 +1,4 @@
-"""Einsum words to problems: "mk,kn->mn", and "n(2h+r)(2w+s)c,rsck->nhwk" for a strided convolution.
+"""Einsum notation to problems: "mk,kn->mn", or "n(2h+r)(2w+s)c,rsck->nhwk", a strided convolution.
 
 An axis is a letter, or an affine sum of letters in brackets.
 """
@@ -29,7 +29,7 @@ INPUTS = "ABDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def axes(words: str) -> tuple[list[tuple[Affine, ...]], tuple[Affine, ...]]:
-    """The axes of every input and of the output; ShapeError where the words are malformed."""
+    """Return the axes of every input and of the output; raise ShapeError for malformed words."""
     if not isinstance(words, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _malformed(words, "it is no text")
     left, arrow, right = words.replace(" ", "").partition("->")
@@ -41,15 +41,15 @@ def axes(words: str) -> tuple[list[tuple[Affine, ...]], tuple[Affine, ...]]:
             raise _malformed(words, f"{part!r} is not made of letters a to z and bracketed sums")
     if not all(parts[:-1]):
         raise _malformed(words, "an input has no axis")
-    read = [tuple(affine(w.strip("()")) for w in _AXIS.findall(part)) for part in parts]
-    known = {i for part in read[:-1] for axis in part for i, _ in axis.terms}
-    if stray := sorted({i for axis in read[-1] for i, _ in axis.terms} - known):
+    *inputs, output = [tuple(affine(w.strip("()")) for w in _AXIS.findall(part)) for part in parts]
+    known = {i for part in inputs for axis in part for i, _ in axis.terms}
+    if stray := sorted({i for axis in output for i, _ in axis.terms} - known):
         raise _malformed(words, f"{stray[0]} is in the output, but in no input")
-    return read[:-1], read[-1]
+    return inputs, output
 
 
 def letters(words: str) -> list[str]:
-    """The indices, in order of first mention: the order in which sizes are given."""
+    """Return the indices in order of first mention, which is the order of sizes."""
     inputs, output = axes(words)
     return list(
         dict.fromkeys(i for part in (*inputs, output) for axis in part for i, _ in axis.terms)
@@ -65,10 +65,10 @@ def from_sizes(
     post: Post | None = None,
     initial: bool = False,
 ) -> NestProblem:
-    """The contraction of C-contiguous tensors; sizes by letter, or in order of first mention.
+    """Return a contraction of C-contiguous tensors; sizes by letter, or in order of first mention.
 
-    from_sizes("mk,kn->mn", {"m": 128, "k": 64, "n": 32}): A [m,k], B [k,n], C [m,n]. Of inputs
-    that are bf16, C is f32.
+    from_sizes("mk,kn->mn", {"m": 128, "k": 64, "n": 32}): A [m,k], B [k,n], C [m,n]. C is f32 where
+    the inputs are bf16.
     """
     inputs, output = axes(words)
     extents = _sizes(words, sizes)
@@ -88,10 +88,10 @@ def from_layouts(
     initial: bool = False,
     sizes: Mapping[str, int] | None = None,
 ) -> NestProblem:
-    """The contraction of tensors of these shapes, strides (elements) and types, inputs first.
+    """Return the contraction of tensors of these (shape, strides in elements) and types.
 
-    Without a layout for the output, it is C-contiguous; types are f32 if none are given. Sizes of
-    letters that never stand alone (h and r of "(h+r)" may) are given by `sizes`.
+    An output without a layout is C-contiguous; types are f32 by default. `sizes` has those of
+    letters that never stand alone.
     """
     inputs, output = axes(words)
     if len(layouts) not in (len(inputs), len(inputs) + 1):
@@ -148,8 +148,8 @@ def _unify(
 
 def _sizes(words: str, sizes: Mapping[str, int] | Sequence[int]) -> dict[str, int]:
     order = letters(words)
-    given: Any = sizes
-    if isinstance(given, str | bytes) or not isinstance(given, Mapping | Sequence):
+    value: Any = sizes
+    if isinstance(value, str | bytes) or not isinstance(value, Mapping | Sequence):
         raise ShapeError(
             f"sizes of {words!r} are integers, by letter or in order",
             facts=f"given: {sizes!r}",

@@ -1,12 +1,11 @@
-"""The guarded call of a compiled contraction: is every array as the kernel was compiled for?
+"""The guarded call of a compiled contraction: a check of all arrays, then the kernel.
 
-Asked in Python, that takes longer than a small kernel. So on x86-64 it is asked in machine code,
-which is what a call from Python reaches first: `f(a, b, out=c)` of a built-in function. It reads
-NumPy's array objects: type, shape, strides, element type, alignment, and whether the output is
-writeable and shares memory with an input. Where the answer is no, nothing has happened, and a
-function in Python is called with the same arguments, for words. The layouts of array objects
-(`PyArrayObject_fields`, part of NumPy's ABI) and of tuples are compared with known ones before they
-are relied upon.
+In Python the check takes longer than a small kernel. So on x86-64 it is machine code, a built-in
+function that Python calls as `f(a, b, out=c)`. It reads NumPy's array objects: type, shape,
+strides, element type, alignment, and whether the output is writeable and shares memory with an
+input. If the check fails, a function in Python is called with the same arguments, which raises the
+error. The layouts of array objects (`PyArrayObject_fields`, part of NumPy's ABI) and of tuples are
+verified before they are relied upon.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ TYPE, DATA, RANK, SHAPE, STRIDES, DESCR, FLAGS = (
     HEAD - 8, HEAD, HEAD + 8, HEAD + 16, HEAD + 24, HEAD + 40, HEAD + 48,
 )  # fmt: skip
 ALIGNED, WRITEABLE = 0x100, 0x400
-COUNT, ITEM = HEAD, HEAD + 8  # in a tuple: how many, and the first one
-FASTCALL, KEYWORDS = 0x80, 0x2  # of a method's definition: (self, arguments, count, names)
+COUNT, ITEM = HEAD, HEAD + 8  # in a tuple: its length, and its first item
+FASTCALL, KEYWORDS = 0x80, 0x2  # METH_FASTCALL, METH_KEYWORDS: (self, arguments, count, names)
 OUT = sys.intern("out")
-BRIEF = 2**20  # operations: other threads of Python wait for kernels of so few
+BRIEF = 2**20  # operations: kernels of fewer keep Python's lock
 
 
 class ArrayLayout(Protocol):
@@ -55,31 +54,31 @@ class _Definition(ctypes.Structure):
     )
 
 
-def entry(
-    kernel: int, layouts: Sequence[ArrayLayout], operations: int, slowly: object, owner: object
+def guarded_call(
+    kernel: int, layouts: Sequence[ArrayLayout], operations: int, fallback: object, owner: object
 ) -> Callable[..., np.ndarray] | None:
-    """A function of arrays, inputs first, `out=` last, that runs the kernel and gives `out`.
+    """Return a function of arrays, inputs first, `out=` last, that runs the kernel on them.
 
-    Whatever else it is called with goes to `slowly`. None where objects are not as we know them, or
-    there are more than six arrays.
+    Calls that fail the check go to `fallback`. None where the layouts of objects are unknown, or
+    for more than six arrays.
     """
     if len(layouts) > len(ARGUMENTS) or not features() or not fields_are_known():
         return None
-    code = Code(_assembled(kernel, layouts, operations >= BRIEF, slowly))
+    code = Code(_assembled(kernel, layouts, operations >= BRIEF, fallback))
     definition = _Definition(b"contraction", code.address, FASTCALL | KEYWORDS, None)
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, *[ctypes.py_object] * 2)(
         ("PyCFunction_NewEx", ctypes.pythonapi)
     )
-    return make(ctypes.addressof(definition), (code, definition, slowly, owner), __name__)
+    return make(ctypes.addressof(definition), (code, definition, fallback, owner), __name__)
 
 
 def _assembled(
-    kernel: int, layouts: Sequence[ArrayLayout], others_run: bool, slowly: object
+    kernel: int, layouts: Sequence[ArrayLayout], unlocked: bool, fallback: object
 ) -> bytes:
-    """Assemble a call (self, arguments, count, names), the last three on the stack meanwhile."""
+    """Assemble a call (self, arguments, count, names); the last three are saved on the stack."""
     asm = _Assembler()
     registers = ARGUMENTS[: len(layouts)]
-    asm.called_with(len(layouts) - 1)
+    asm.check_arguments(len(layouts) - 1)
     for k, r in sorted(enumerate(registers), key=lambda x: x[1] == RSI):
         asm.field(r, RSI, 8 * k)
     for k, (r, layout) in enumerate(zip(registers, layouts, strict=True)):
@@ -97,30 +96,30 @@ def _assembled(
     for r in registers:
         asm.field(r, r, DATA)
     for r, layout in zip(registers[:-1], layouts, strict=False):
-        asm.apart(r, layout, registers[-1], layouts[-1])
-    if others_run:
-        asm.unlocked(kernel, registers)
+        asm.check_disjoint(r, layout, registers[-1], layouts[-1])
+    if unlocked:
+        asm.call_unlocked(kernel, registers)
     else:
         asm.call(kernel)
-    return asm.done(len(layouts) - 1, id(slowly))
+    return asm.finish(len(layouts) - 1, id(fallback))
 
 
 def _python(name: str) -> int:
-    """The address of a function of Python's interface."""
+    """Return the address of a function of Python's C API."""
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
 
 
 class _Assembler:
-    """A few instructions; rax and r10 are free, a wrong answer jumps to the end."""
+    """A few instructions; rax and r10 are scratch registers, a failed check jumps to the end."""
 
     def __init__(self) -> None:
         self.code = bytearray()
         self.early: list[int] = []
         self.jumps: list[int] = []
-        """Ends of the jumps for a wrong answer: before anything is on the stack, and after"""
+        """Ends of the jumps of failed checks: before the stack is used, and after"""
 
-    def called_with(self, inputs: int) -> None:
-        """Check the number of arguments, and for one named `out`; then push rsi, rdx, rcx."""
+    def check_arguments(self, inputs: int) -> None:
+        """Check the number of arguments, and that one is named `out`; push rsi, rdx, rcx."""
         self.code += b"\x48\x81\xfa" + le32(inputs)  # cmp rdx, inputs
         self.fail(0x85)
         self.code += b"\x48\x85\xc9"  # test rcx, rcx
@@ -135,8 +134,8 @@ class _Assembler:
         """mov rax, address; call rax"""
         self.code += b"\x48\xb8" + address.to_bytes(8, "little") + b"\xff\xd0"
 
-    def unlocked(self, kernel: int, registers: Sequence[int]) -> None:
-        """Calls the kernel while other threads of Python may run; registers are kept below."""
+    def call_unlocked(self, kernel: int, registers: Sequence[int]) -> None:
+        """Call the kernel without Python's lock; registers are saved on the stack."""
         room = 8 * (len(registers) | 1)  # an odd number, as rbx is pushed, too
         self.code += push(RBX) + b"\x48\x83\xec" + bytes((room,))  # sub rsp
         for k, r in enumerate(registers):  # mov [rsp + 8k], r
@@ -188,55 +187,58 @@ class _Assembler:
         )
         self.code += le32(offset)
 
-    def apart(self, register: int, input: ArrayLayout, out: int, output: ArrayLayout) -> None:
-        """Fails unless r's first byte is behind out's last, or out's first behind r's last."""
-        self.lea(RAX, register, input.low)
+    def check_disjoint(
+        self, register: int, inp: ArrayLayout, out: int, output: ArrayLayout
+    ) -> None:
+        """Fail unless r's first byte is behind out's last, or out's first behind r's last."""
+        self.lea(RAX, register, inp.low)
         self.lea(R10, out, output.high)
         self.code += b"\x4c\x39\xd0"  # cmp rax, r10
-        self.code += b"\x0f\x83" + le32(7 + 7 + 3 + 6)  # jae: over the second question
-        self.lea(RAX, register, input.high)
+        self.code += b"\x0f\x83" + le32(7 + 7 + 3 + 6)  # jae: skip the second comparison
+        self.lea(RAX, register, inp.high)
         self.lea(R10, out, output.low)
         self.code += b"\x49\x39\xc2"  # cmp r10, rax
         self.fail(0x82)  # jb
 
-    def done(self, inputs: int, slowly: int) -> bytes:
-        """Gives the last of the arguments, one more reference to it."""
+    def finish(self, inputs: int, fallback: int) -> bytes:
+        """Return the last argument as a new reference; finish the code."""
         self.code += b"\x48\x8b\x44\x24\x10"  # mov rax, [rsp + 16]
         self.field(RAX, RAX, 8 * inputs)
         self.code += b"\x48\xff\x00"  # inc qword [rax]
         self.code += b"\x48\x83\xc4\x18\xc3"  # add rsp, 24; ret
-        self.land(self.jumps)
+        self.patch(self.jumps)
         self.code += pop(RCX) + pop(RDX) + pop(RSI)
-        self.land(self.early)
-        self.code += b"\x48\xbf" + slowly.to_bytes(8, "little")  # mov rdi, slowly
+        self.patch(self.early)
+        self.code += b"\x48\xbf" + fallback.to_bytes(8, "little")  # mov rdi, fallback
         vectorcall = _python("PyObject_Vectorcall")
         return bytes(self.code + b"\x48\xb8" + vectorcall.to_bytes(8, "little") + b"\xff\xe0")
 
-    def land(self, jumps: Sequence[int]) -> None:
-        """Here."""
+    def patch(self, jumps: Sequence[int]) -> None:
+        """Let jumps end here."""
         for at in jumps:
             self.code[at - 4 : at] = le32(len(self.code) - at)
 
 
 @cache
 def fields_are_known() -> bool:
-    """Are array objects laid out as we think? One is looked into, field by field."""
+    """Verify the layout of array objects, field by field of an example."""
     if sys.implementation.name != "cpython" or HEAD != 16:
         return False
     x = np.zeros((3, 4, 5), np.float64)[1:, ::2, 1]
     x.flags.writeable = False
     at, names = id(x), (OUT,)
     flags = ctypes.c_int.from_address(at + FLAGS).value
+    pointer = ctypes.c_void_p.from_address
     return (
-        ctypes.c_void_p.from_address(at + TYPE).value == id(np.ndarray)
-        and ctypes.c_void_p.from_address(at + DATA).value == x.__array_interface__["data"][0]
+        pointer(at + TYPE).value == id(np.ndarray)
+        and pointer(at + DATA).value == x.__array_interface__["data"][0]
         and ctypes.c_int.from_address(at + RANK).value == x.ndim
         and _numbers(at + SHAPE, x.ndim) == x.shape
         and _numbers(at + STRIDES, x.ndim) == x.strides
-        and ctypes.c_void_p.from_address(at + DESCR).value == id(x.dtype)
+        and pointer(at + DESCR).value == id(x.dtype)
         and bool(flags & ALIGNED)
         and ctypes.c_ssize_t.from_address(id(names) + COUNT).value == 1
-        and ctypes.c_void_p.from_address(id(names) + ITEM).value == id(OUT)
+        and pointer(id(names) + ITEM).value == id(OUT)
         and not flags & WRITEABLE
     )
 

@@ -1,4 +1,4 @@
-"""Emission: instructions as they are made, and the registers that operands get."""
+"""InstructionBuilder: the instructions of a program so far, and the registers of their operands."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Literal
 from recurra.errors import ScheduleError
 from recurra.nest.loops import Nest
 from recurra.nest.program import MASKS, Constant, Instruction, NestCode
-from recurra.nest.register_scopes import Scopes
+from recurra.nest.register_scopes import RegisterScopes
 from recurra.nest.target import VectorTarget
 
 Operand = tuple[int, int, int]
 """(tensor, byte offset, width)"""
 
 
-class Emission(Scopes):
-    """The code so far, its constants, and the block of multiply-adds that waits for registers."""
+class InstructionBuilder(RegisterScopes):
+    """The code so far, its constants, and a basic block of multiply-adds without registers yet."""
 
     def __init__(self, nest: Nest, target: VectorTarget) -> None:
         super().__init__(nest, target)
@@ -30,7 +30,6 @@ class Emission(Scopes):
         self.block: list[tuple[int, tuple[Operand, ...], int]] = []
 
     def program(self) -> NestCode:
-        """The program that has been emitted."""
         return NestCode(
             self.target.name,
             self.problem.dtype,
@@ -43,10 +42,10 @@ class Emission(Scopes):
         )
 
     def shift(self, index: str, points: int, level: int) -> None:
-        """Moves the pointers that loops from `level` inwards use."""
-        still = {b.tensor if b.level <= level else b.pointer for b in self.buffers}
+        """Move the pointers that loops from `level` inwards use by so many points of an index."""
+        unused = {b.tensor if b.level <= level else b.pointer for b in self.buffers}
         for t, step in enumerate(self.steps[index]):
-            if t not in still:
+            if t not in unused:
                 self.move(t, step * points)
 
     def move(self, tensor: int, distance: int) -> None:
@@ -70,7 +69,7 @@ class Emission(Scopes):
         bits = 8 * self.item
         match self.problem.post:
             case None:
-                return
+                pass
             case "relu":
                 self.emit("relu", register, tmp)
             case "square":
@@ -80,48 +79,48 @@ class Emission(Scopes):
             case "negate":
                 self.emit("negate", register, self.slot("bits", 2 ** (bits - 1)))
 
-    # Operands: which registers they get is decided when a block of straight code is known
+    # Register allocation: for one basic block at a time
 
     def flush(self) -> None:
-        """Emits the multiply-adds that have come together since the last jump.
+        """Emit the multiply-adds since the last jump.
 
-        What is loaded stays until its last use; if registers run out, the operand goes whose next
-        use is farthest away (Belady, 1966). Nothing is stored, so going costs one more load.
+        Operands stay loaded until their last use; if registers run out, the one is evicted whose
+        next use is farthest away (Belady, 1966). Nothing is stored: it is loaded once more.
         """
         block, self.block = self.block, []
         uses: dict[Operand, list[int]] = {}
         for place in range(len(block) - 1, -1, -1):
             for operand in block[place][1]:
                 uses.setdefault(operand, []).append(place)
-        held: dict[Operand, int] = {}
+        loaded: dict[Operand, int] = {}
         free = deque(self.spare)
         for r, operands, mask in block:
             for operand in operands:
-                if operand not in held:
-                    x = held[operand] = self.free(free, held, uses, operands)
-                    self.read(x, *operand)
+                if operand not in loaded:
+                    x = loaded[operand] = self.allocate(free, loaded, uses, operands)
+                    self.load(x, *operand)
                 uses[operand].pop()
-            registers = [held[operand] for operand in operands]
+            registers = [loaded[operand] for operand in operands]
             if len(registers) > (2 if self.problem.combine == "sum" else 1):
-                x = self.free(free, held, uses, operands)
+                x = self.allocate(free, loaded, uses, operands)
                 free.append(x)
                 registers = self.product(registers, x)
             self.combine(r, registers, mask)
             for operand in operands:
                 if not uses[operand]:
-                    free.append(held.pop(operand))
+                    free.append(loaded.pop(operand))
 
-    def free(
+    def allocate(
         self,
         free: deque[int],
-        held: dict[Operand, int],
+        loaded: dict[Operand, int],
         uses: Mapping[Operand, list[int]],
         busy: tuple[Operand, ...],
     ) -> int:
-        """A register for something new."""
+        """Return a free register, or that of an operand which is evicted."""
         if free:
             return free.popleft()
-        return held.pop(max((o for o in held if o not in busy), key=lambda o: uses[o][-1]))
+        return loaded.pop(max((o for o in loaded if o not in busy), key=lambda o: uses[o][-1]))
 
     def product(self, operands: list[int], register: int) -> list[int]:
         """Multiply into a register until one operand is left, or two where a sum adds them."""
@@ -139,46 +138,44 @@ class Emission(Scopes):
             word = "add" if self.problem.combine == "sum" else "max"
             self.emit(word, register, *operands, mask)
 
-    def read(self, register: int, time: int, offset: int, width: int) -> None:
-        step = self.lane_steps[time]
-        if time == self.out and not step:
+    def load(self, register: int, tensor: int, offset: int, width: int) -> None:
+        step = self.lane_steps[tensor]
+        if tensor == self.out and not step:
             step = self.item  # an index of size 1
-        self.fetch(register, time, offset, width, step)
+        self.load_strided(register, tensor, offset, width, step)
 
-    def fetch(self, register: int, time: int, offset: int, width: int, step: int) -> None:
-        """Lanes that are `step` bytes apart."""
-        if self.items[time] == 2:
-            self.widened(register, time, offset, width, step)
-        elif step == 0:
-            self.emit("splat", register, time, offset)
-        elif step == self.item:
-            self.emit("load", register, time, offset, self.mask(width))
+    def load_strided(
+        self, register: int, tensor: int, offset: int, width: int, stride: int
+    ) -> None:
+        """Load lanes that are `stride` bytes apart; bf16 becomes f32."""
+        if self.items[tensor] == 2:
+            if stride == 0:
+                self.emit("splat16", register, tensor, offset)
+            elif stride == 2:
+                self.emit("load16", register, tensor, offset, self.mask(width), width)
+            else:
+                self.emit("gather16", register, tensor, offset, width, stride)
+        elif stride == 0:
+            self.emit("splat", register, tensor, offset)
+        elif stride == self.item:
+            self.emit("load", register, tensor, offset, self.mask(width))
         else:
-            self.apart("gather", register, time, offset, width, step)
+            self.indexed("gather", register, tensor, offset, width, stride)
 
-    def widened(self, register: int, time: int, offset: int, width: int, step: int) -> None:
-        """Elements of bf16, which become f32 as they are read."""
-        if step == 0:
-            self.emit("splat16", register, time, offset)
-        elif step == 2:
-            self.emit("load16", register, time, offset, self.mask(width), width)
-        else:
-            self.emit("gather16", register, time, offset, width, step)
-
-    def put(self, register: int, offset: int, width: int) -> None:
+    def store(self, register: int, offset: int, width: int) -> None:
         step = self.lane_steps[self.out] or self.item
         if step == self.item:
             self.emit("store", register, self.out, offset, self.mask(width))
         else:
-            self.apart("scatter", register, self.out, offset, width, step)
+            self.indexed("scatter", register, self.out, offset, width, step)
 
-    def apart(
-        self, word: str, register: int, time: int, offset: int, width: int, step: int
+    def indexed(
+        self, word: str, register: int, tensor: int, offset: int, width: int, stride: int
     ) -> None:
-        if abs(step) * self.lanes >= 2**31:
-            raise ScheduleError("lanes are too far apart", facts=f"{step} bytes")
-        slot = self.slot("offsets", step // self.item)
-        self.emit(word, register, time, offset, self.mask(width), slot, width, step)
+        if abs(stride) * self.lanes >= 2**31:
+            raise ScheduleError("lanes are too far apart", facts=f"{stride} bytes")
+        slot = self.slot("offsets", stride // self.item)
+        self.emit(word, register, tensor, offset, self.mask(width), slot, width, stride)
 
     def mask(self, width: int) -> int:
         if width == self.lanes:
@@ -187,9 +184,9 @@ class Emission(Scopes):
             if len(self.widths) == MASKS:
                 raise ScheduleError(
                     "this nest has too many different tails",
-                    facts=f"{self.across} ends in {', '.join(map(str, [*self.widths, width]))} "
+                    facts=f"{self.lane_index} ends in {', '.join(map(str, [*self.widths, width]))} "
                     f"of {self.lanes} lanes; there are {MASKS} masks",
-                    hint=f"split {self.across} less often",
+                    hint=f"split {self.lane_index} less often",
                 )
             self.widths.append(width)
         return self.widths.index(width) + 1

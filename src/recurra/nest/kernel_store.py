@@ -2,11 +2,10 @@
 
     <folder>/<processor>/<target>-<threads>-<hash of the problem>.json
 
-`recurra tune` writes here, `recurra.nest.compile` looks here. Problems are kept in their canonical
-form, so that letters and the order of inputs do not matter. Entries hold nests, not code: what is
-read is checked like any other text, and compiled anew; what is damaged is passed over, and told of.
-A file is written beside its place and then moved there, so that readers see the old entry or the
-new one; writers take turns by a lock.
+`recurra tune` writes them and `recurra.nest.compile` reads them. Problems are stored in their
+canonical form, so that letters and the order of inputs do not matter. Entries hold nests, not code:
+a nest is parsed and checked like any other text, and compiled. Damaged entries are ignored, with a
+notice. Files are replaced atomically, and writers hold a lock.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from recurra.errors import RecurraError
 from recurra.nest.canonical_form import canonical_form
 from recurra.nest.loops import Nest, parse
 from recurra.nest.problem import NestProblem
-from recurra.support import cpu, json_text
+from recurra.support import atomic_write, cpu, json_text
 from recurra.support.notices import tell_once
 from recurra.support.private_files import cache_folder
 
@@ -45,17 +44,17 @@ class StoredNest:
     seconds: float
     gflops: float
     of_peak: float
-    """Of what a probe reached in the same rounds: entries are compared by it"""
+    """Share of the GFLOPS that a probe reached in the same rounds: entries are compared by it"""
     search: str
 
 
 def folder() -> Path:
-    """RECURRA_KERNELS, or recurra/kernels where caches are."""
-    return environment().kernels or cache_folder() / "recurra" / "kernels"
+    """Return RECURRA_KERNELS, or recurra/kernels in the cache folder."""
+    return config().kernels or cache_folder() / "recurra" / "kernels"
 
 
 def path(problem: NestProblem, target: str, threads: int = 1) -> Path:
-    """Return where the entry of a problem is, or would be."""
+    """Return the path of a problem's entry."""
     return _place(canonical_form(problem).problem, target, threads)
 
 
@@ -67,7 +66,7 @@ def _place(canonical: NestProblem, target: str, threads: int) -> Path:
 def load(problem: NestProblem, target: str, threads: int = 1) -> StoredNest | None:
     """Return the entry of a problem, its nest in the problem's own letters; None if there is none.
 
-    One whose file is not as it was written is passed over, and told of.
+    A damaged one is ignored, with a notice.
     """
     form = canonical_form(problem)
     try:
@@ -85,18 +84,18 @@ def load(problem: NestProblem, target: str, threads: int = 1) -> StoredNest | No
         facts = f"it has no {error}" if isinstance(error, KeyError) else str(error) or repr(error)
         tell_once(f"{place} is no kept kernel: {' '.join(facts.split())}; it is passed over")
         return None
-    return replace(found, nest=form.to_given(found.nest))
+    return replace(found, nest=form.to_original(found.nest))
 
 
 def expect_writable(problem: NestProblem, target: str, threads: int = 1) -> None:
-    """Raises RecurraError where an entry of this problem could not be kept, as before a search."""
+    """Raise RecurraError unless an entry of this problem can be written."""
     parent = path(problem, target, threads).parent
     with _writing(parent), tempfile.TemporaryFile(dir=parent):
         pass
 
 
 def save(entry: StoredNest) -> bool:
-    """Keep an entry, unless one is there that is as good; tell whether it was kept.
+    """Store an entry unless there is one as good, and return whether it was stored.
 
     Raises RecurraError where the folder cannot be written.
     """
@@ -106,71 +105,60 @@ def save(entry: StoredNest) -> bool:
         before = load(problem, entry.target, entry.threads)
         if before is not None and before.of_peak >= entry.of_peak:
             return False
-        nest = canonical_form(problem).to_canonical(entry.nest)
-        _write(place, replace(entry, nest=nest))
+        content: dict[str, object] = {
+            "format": FORMAT,
+            "target": entry.target,
+            "threads": entry.threads,
+            "seconds": entry.seconds,
+            "gflops": entry.gflops,
+            "of_peak": entry.of_peak,
+            "search": entry.search,
+            "nest": str(canonical_form(problem).to_canonical(entry.nest)),
+        }
+        text = json.dumps({**content, "digest": digest_of(content)}, indent=1)
+        atomic_write.replace(place, [text.encode()])
     return True
 
 
-def _write(place: Path, entry: StoredNest) -> None:
-    given: dict[str, object] = {
-        "format": FORMAT,
-        "target": entry.target,
-        "threads": entry.threads,
-        "seconds": entry.seconds,
-        "gflops": entry.gflops,
-        "of_peak": entry.of_peak,
-        "search": entry.search,
-        "nest": str(entry.nest),
-    }
-    text = json.dumps({**given, "digest": digest_of(given)}, indent=1)
-    handle, name = tempfile.mkstemp(dir=place.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, place)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def _read(place: Path) -> StoredNest:
-    """Return what is in a file; raises OSError, or any other exception if it is no entry."""
-    waits_not = getattr(os, "O_NONBLOCK", 0)  # for who may write to a pipe
-    with open(place, "rb", opener=lambda name, flags: os.open(name, flags | waits_not)) as file:
+    """Return the entry in a file; raise OSError, or any other exception if it is no entry."""
+    flag = getattr(os, "O_NONBLOCK", 0)  # not to wait for a writer of a pipe
+    with open(place, "rb", opener=lambda name, flags: os.open(name, flags | flag)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("it is no file")
         text = file.read(LARGEST + 1)
     if len(text) > LARGEST:
         raise ValueError(f"it has more than {LARGEST} bytes")
-    given = json_text.parse(text)
-    if not isinstance(given, dict):
-        raise ValueError(f"it is {json.dumps(given):.60}, and no entry")
-    digest = given.pop("digest")
-    if given["format"] != FORMAT:
-        raise ValueError(f"format {given['format']}, not {FORMAT}")
-    if digest != digest_of(given):
+    content = json_text.parsed(text)
+    if not isinstance(content, dict):
+        raise ValueError(f"it is {json.dumps(content):.60}, and no entry")
+    digest = content.pop("digest")
+    if content["format"] != FORMAT:
+        raise ValueError(f"format {content['format']}, not {FORMAT}")
+    if digest != digest_of(content):
         raise ValueError("its content does not give its digest")
-    del given["format"]
-    found = StoredNest(parse(given.pop("nest")), **given)
+    del content["format"]
+    found = StoredNest(parse(content.pop("nest")), **content)
     for name in ("seconds", "gflops", "of_peak"):
         if not math.isfinite(getattr(found, name)):
             raise ValueError(f"its {name} is no number")
     return found
 
 
-def digest_of(given: dict[str, object]) -> str:
-    """Return what tells whether an entry is as it was written."""
-    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+def digest_of(content: dict[str, object]) -> str:
+    """Return the checksum of an entry."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
 def _writing(parent: Path) -> Generator[None]:
-    """One writer at a time, in a folder that is there; raises RecurraError if it cannot write."""
+    """Create a folder and lock it against other writers; raise RecurraError if it fails."""
+    import fcntl
+
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        with _alone(parent):
+        with (parent / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             yield
     except OSError as error:
         raise RecurraError(
@@ -178,13 +166,3 @@ def _writing(parent: Path) -> Generator[None]:
             facts=str(error),
             hint="make room, or name another folder: RECURRA_KERNELS=/folder",
         ) from None
-
-
-@contextmanager
-def _alone(parent: Path) -> Generator[None]:
-    """One writer at a time; readers need not wait."""
-    import fcntl
-
-    with (parent / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

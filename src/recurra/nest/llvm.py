@@ -1,7 +1,7 @@
-"""LLVM, the portable way and the encoders' differential oracle: the only import of llvmlite.
+"""LLVM, the portable backend and the encoders' differential oracle: the only import of llvmlite.
 
-Any vector program, for whatever lanes, becomes LLVM IR: registers and pointers are SSA values, and
-loops carry all of them. It compiles some twenty times slower than our encoders do.
+A vector program of any number of lanes becomes LLVM IR: registers and pointers are SSA values, and
+loops carry all of them. LLVM compiles about twenty times slower than our encoders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = "kernel"
 
 
 def available() -> bool:
-    """Is llvmlite installed?"""
+    """Return whether llvmlite is installed."""
     return importlib.util.find_spec("llvmlite") is not None
 
 
@@ -38,18 +38,17 @@ def _llvm() -> ModuleType:
 
 @cache
 def host() -> VectorTarget:
-    """The vector registers of this machine, as LLVM knows it."""
-    llvm = _llvm()
-    known = llvm.get_host_cpu_features()
+    """Return the vector registers of this machine, according to LLVM."""
+    known = _llvm().get_host_cpu_features()
     if known.get("avx512f") and known.get("avx512vl"):
-        return VectorTarget("llvm", 64, 32, True, frozenset())
-    if known.get("avx2"):
-        return VectorTarget("llvm", 32, 16, True, frozenset())
-    return VectorTarget("llvm", 16, 32 if known.get("neon") else 16, True, frozenset())
+        size, registers = 64, 32
+    else:
+        size, registers = 32 if known.get("avx2") else 16, 32 if known.get("neon") else 16
+    return VectorTarget("llvm", size, registers, True, frozenset())
 
 
 def _machine() -> Any:
-    """A new one each time: an execution engine takes its machine along when it goes."""
+    """Return a new machine each time, since an execution engine owns its machine."""
     llvm = _llvm()
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         cpu=llvm.get_host_cpu_name(),
@@ -60,7 +59,7 @@ def _machine() -> Any:
 
 
 class LlvmKernel:
-    """A program compiled by LLVM: called with the addresses of its tensors, inputs first."""
+    """A NestKernel by LLVM."""
 
     def __init__(self, program: NestCode) -> None:
         llvm = _llvm()
@@ -73,7 +72,7 @@ class LlvmKernel:
 
 
 def assembled(assembly: str) -> bytes:
-    """Assemble lines in Intel's syntax by LLVM: the oracle of our encoders."""
+    """Assemble lines in Intel's syntax: the oracle of our encoders."""
     llvm = _llvm()
     lines = [".intel_syntax noprefix", *assembly.splitlines(), ".att_syntax"]
     module = llvm.parse_assembly("\n".join(f'module asm "{line}"' for line in lines))
@@ -82,17 +81,18 @@ def assembled(assembly: str) -> bytes:
 
 
 def text(program: NestCode) -> str:
-    """LLVM IR of a program: one function of its tensors' pointers."""
+    """Return the LLVM IR of a program: one function of its tensors' pointers."""
     return _LlvmWriter(program).module()
 
 
 class _LlvmWriter:
     def __init__(self, program: NestCode) -> None:
         self.p = program
-        self.scalar = "float" if program.dtype == "f32" else "double"
-        self.suffix = "f32" if program.dtype == "f32" else "f64"
-        self.item = 4 if program.dtype == "f32" else 8
+        self.scalar, self.suffix, self.item = (
+            ("float", "f32", 4) if program.dtype == "f32" else ("double", "f64", 8)
+        )
         self.vector = f"<{program.lanes} x {self.scalar}>"
+        self.integers = f"<{program.lanes} x i{8 * self.item}>"
         self.lines: list[str] = []
         self.declared: set[str] = set()
         self.names = 0
@@ -143,7 +143,7 @@ class _LlvmWriter:
         bits = ", ".join(f"i1 {int(k < width)}" for k in range(self.p.lanes))
         return f"<{self.p.lanes} x i1> <{bits}>"
 
-    def chosen(self, register: int, value: str, mask: int) -> None:
+    def assign(self, register: int, value: str, mask: int) -> None:
         if mask:
             value = self.new(
                 f"select {self.mask(mask)}, {self.vector} {value}, {self.typed(register)}"
@@ -162,17 +162,14 @@ class _LlvmWriter:
         value = int.from_bytes(bits, "little")
         return f"<{', '.join([f'{kind} {value}'] * self.p.lanes)}>"
 
-    def integers(self) -> str:
-        return f"<{self.p.lanes} x i{8 * self.item}>"
+    def bitcast(self, register: int, integers: str) -> None:
+        self.registers[register] = self.new(f"bitcast {self.integers} {integers} to {self.vector}")
 
     def do_constant(self, register: int, slot: int) -> None:
-        integers = self.integers()
-        self.registers[register] = self.new(
-            f"bitcast {integers} {self.constant(slot)} to {self.vector}"
-        )
+        self.bitcast(register, self.constant(slot))
 
-    def do_load(self, register: int, step: int, offset: int, mask: int) -> None:
-        pointer = self.at(step, offset)
+    def do_load(self, register: int, tensor: int, offset: int, mask: int) -> None:
+        pointer = self.at(tensor, offset)
         if not mask:
             self.registers[register] = self.new(
                 f"load {self.vector}, ptr {pointer}, align {self.item}"
@@ -183,8 +180,8 @@ class _LlvmWriter:
             f"ptr {pointer}", f"i32 {self.item}", self.mask(mask), f"{self.vector} zeroinitializer",
         )  # fmt: skip
 
-    def do_store(self, register: int, step: int, offset: int, mask: int) -> None:
-        pointer = self.at(step, offset)
+    def do_store(self, register: int, tensor: int, offset: int, mask: int) -> None:
+        pointer = self.at(tensor, offset)
         if not mask:
             self.lines.append(f"store {self.typed(register)}, ptr {pointer}, align {self.item}")
             return
@@ -193,84 +190,79 @@ class _LlvmWriter:
             self.typed(register), f"ptr {pointer}", f"i32 {self.item}", self.mask(mask),
         )  # fmt: skip
 
-    def element(self, step: int, offset: int) -> str:
-        return self.new(f"load {self.scalar}, ptr {self.at(step, offset)}, align {self.item}")
+    def element(self, tensor: int, offset: int) -> str:
+        return self.new(f"load {self.scalar}, ptr {self.at(tensor, offset)}, align {self.item}")
 
-    def upper(self, halves: str) -> str:
-        """Lanes of bf16, as i16, to f32: they are its upper halves."""
-        n, integers = self.p.lanes, self.integers()
-        wide = self.new(f"zext <{n} x i16> {halves} to {integers}")
+    def widen(self, register: int, halves: str) -> None:
+        """Convert lanes of bf16, as i16, to f32: they are its upper halves."""
+        n = self.p.lanes
+        wide = self.new(f"zext <{n} x i16> {halves} to {self.integers}")
         sixteen = f"<{', '.join(['i32 16'] * n)}>"
-        wide = self.new(f"shl {integers} {wide}, {sixteen}")
-        return self.new(f"bitcast {integers} {wide} to {self.vector}")
+        self.bitcast(register, self.new(f"shl {self.integers} {wide}, {sixteen}"))
 
-    def do_load16(self, register: int, step: int, offset: int, mask: int, width: int) -> None:
+    def do_load16(self, register: int, tensor: int, offset: int, mask: int, width: int) -> None:
         if mask:
-            return self.do_gather16(register, step, offset, width, 2)
-        pointer = self.at(step, offset)
-        self.registers[register] = self.upper(
-            self.new(f"load <{self.p.lanes} x i16>, ptr {pointer}, align 2")
-        )
+            return self.do_gather16(register, tensor, offset, width, 2)
+        pointer = self.at(tensor, offset)
+        self.widen(register, self.new(f"load <{self.p.lanes} x i16>, ptr {pointer}, align 2"))
 
-    def do_splat16(self, register: int, step: int, offset: int) -> None:
+    def do_splat16(self, register: int, tensor: int, offset: int) -> None:
         n, kind = self.p.lanes, f"<{self.p.lanes} x i16>"
-        one = self.new(f"load i16, ptr {self.at(step, offset)}, align 2")
+        one = self.new(f"load i16, ptr {self.at(tensor, offset)}, align 2")
         first = self.new(f"insertelement {kind} poison, i16 {one}, i32 0")
         lanes = f"<{n} x i32> zeroinitializer"
-        self.registers[register] = self.upper(
-            self.new(f"shufflevector {kind} {first}, {kind} poison, {lanes}")
-        )
+        self.widen(register, self.new(f"shufflevector {kind} {first}, {kind} poison, {lanes}"))
 
-    def do_gather16(self, register: int, step: int, offset: int, width: int, apart: int) -> None:
+    def do_gather16(self, register: int, tensor: int, offset: int, width: int, stride: int) -> None:
         value, kind = "zeroinitializer", f"<{self.p.lanes} x i16>"
         for lane in range(width):
-            one = self.new(f"load i16, ptr {self.at(step, offset + lane * apart)}, align 2")
+            one = self.new(f"load i16, ptr {self.at(tensor, offset + lane * stride)}, align 2")
             value = self.new(f"insertelement {kind} {value}, i16 {one}, i32 {lane}")
-        self.registers[register] = self.upper(value)
+        self.widen(register, value)
 
-    def inserted(self, vector: str, value: str, lane: int) -> str:
+    def insert(self, vector: str, value: str, lane: int) -> str:
         return self.new(f"insertelement {self.vector} {vector}, {self.scalar} {value}, i32 {lane}")
 
-    def do_first(self, register: int, step: int, offset: int) -> None:
-        self.registers[register] = self.inserted("zeroinitializer", self.element(step, offset), 0)
+    def do_first(self, register: int, tensor: int, offset: int) -> None:
+        self.registers[register] = self.insert("zeroinitializer", self.element(tensor, offset), 0)
 
-    def do_splat(self, register: int, step: int, offset: int) -> None:
-        one = self.inserted("poison", self.element(step, offset), 0)
+    def do_splat(self, register: int, tensor: int, offset: int) -> None:
+        one = self.insert("poison", self.element(tensor, offset), 0)
         lanes = f"<{self.p.lanes} x i32> zeroinitializer"
         self.registers[register] = self.new(
             f"shufflevector {self.vector} {one}, {self.vector} poison, {lanes}"
         )
 
     def do_gather(
-        self, register: int, step: int, offset: int, mask: int, slot: int, width: int, apart: int
+        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, stride: int
     ) -> None:
         value = "zeroinitializer"
         for lane in range(width):
-            value = self.inserted(value, self.element(step, offset + lane * apart), lane)
+            value = self.insert(value, self.element(tensor, offset + lane * stride), lane)
         self.registers[register] = value
 
-    def do_single(self, register: int, step: int, offset: int, lane: int = 0) -> None:
+    def do_single(self, register: int, tensor: int, offset: int, lane: int = 0) -> None:
         value = self.new(f"extractelement {self.typed(register)}, i32 {lane}")
         self.lines.append(
-            f"store {self.scalar} {value}, ptr {self.at(step, offset)}, align {self.item}"
+            f"store {self.scalar} {value}, ptr {self.at(tensor, offset)}, align {self.item}"
         )
 
     def do_scatter(
-        self, register: int, step: int, offset: int, mask: int, slot: int, width: int, apart: int
+        self, register: int, tensor: int, offset: int, mask: int, slot: int, width: int, stride: int
     ) -> None:
         for lane in range(width):
-            self.do_single(register, step, offset + lane * apart, lane)
+            self.do_single(register, tensor, offset + lane * stride, lane)
 
     def intrinsic(self, name: str, *arguments: str) -> str:
         return self.call(self.vector, f"llvm.{name}.v{self.p.lanes}{self.suffix}", *arguments)
 
     def do_fma(self, register: int, left: int, right: int, mask: int) -> None:
-        self.chosen(
+        self.assign(
             register, self.intrinsic("fma", *map(self.typed, (left, right, register))), mask
         )
 
     def do_add(self, register: int, source: int, mask: int) -> None:
-        self.chosen(
+        self.assign(
             register, self.new(f"fadd {self.typed(register)}, {self.registers[source]}"), mask
         )
 
@@ -281,7 +273,7 @@ class _LlvmWriter:
         self.do_mul(register, register, register)
 
     def do_max(self, register: int, source: int, mask: int) -> None:
-        self.chosen(
+        self.assign(
             register, self.intrinsic("maximum", self.typed(register), self.typed(source)), mask
         )
 
@@ -293,19 +285,18 @@ class _LlvmWriter:
         name = f"llvm.vector.reduce.fadd.v{self.p.lanes}{self.suffix}"
         value = self.call(self.scalar, name, f"{self.scalar} 0.0", self.typed(register))
         self.lines[-1] = self.lines[-1].replace("call ", "call reassoc ", 1)
-        self.registers[register] = self.inserted("zeroinitializer", value, 0)
+        self.registers[register] = self.insert("zeroinitializer", value, 0)
 
     def do_top(self, register: int, spare: int) -> None:
         name = f"llvm.vector.reduce.fmaximum.v{self.p.lanes}{self.suffix}"
-        self.registers[register] = self.inserted(
+        self.registers[register] = self.insert(
             "zeroinitializer", self.call(self.scalar, name, self.typed(register)), 0
         )
 
     def bits(self, word: str, register: int, slot: int) -> None:
-        integers = self.integers()
-        value = self.new(f"bitcast {self.typed(register)} to {integers}")
-        value = self.new(f"{word} {integers} {value}, {self.constant(slot)}")
-        self.registers[register] = self.new(f"bitcast {integers} {value} to {self.vector}")
+        value = self.new(f"bitcast {self.typed(register)} to {self.integers}")
+        value = self.new(f"{word} {self.integers} {value}, {self.constant(slot)}")
+        self.bitcast(register, value)
 
     def do_abs(self, register: int, slot: int) -> None:
         self.bits("and", register, slot)
@@ -313,8 +304,8 @@ class _LlvmWriter:
     def do_negate(self, register: int, slot: int) -> None:
         self.bits("xor", register, slot)
 
-    def do_move(self, step: int, apart: int) -> None:
-        self.pointers[step] = self.at(step, apart)
+    def do_move(self, tensor: int, distance: int) -> None:
+        self.pointers[tensor] = self.at(tensor, distance)
 
     # Loops: every register and pointer is a phi; LLVM drops those that do not change.
 
@@ -336,19 +327,19 @@ class _LlvmWriter:
         last = self.block
         phis = [_phi(f"%{head}.i", "i64", ("0", block), (count, last))]
         for r, value in registers.items():
-            turns = (value, block), (self.registers[r], last)
-            phis.append(_phi(f"%{head}.r{r}", self.vector, *turns))
-        for t, (value, turned) in enumerate(zip(pointers, self.pointers, strict=True)):
-            phis.append(_phi(f"%{head}.t{t}", "ptr", (value, block), (turned, last)))
+            values = (value, block), (self.registers[r], last)
+            phis.append(_phi(f"%{head}.r{r}", self.vector, *values))
+        for t, (value, moved) in enumerate(zip(pointers, self.pointers, strict=True)):
+            phis.append(_phi(f"%{head}.t{t}", "ptr", (value, block), (moved, last)))
         self.lines[line] = "\n".join(phis)
         self.lines += [f"br i1 {more}, label %{head}, label %{head}.done", f"{head}.done:"]
         self.block = f"{head}.done"
 
 
-def _phi(name: str, kind: str, *ways: tuple[str, str]) -> str:
-    return f"{name} = phi {kind} " + ", ".join(f"[{value}, %{block}]" for value, block in ways)
+def _phi(name: str, kind: str, *values: tuple[str, str]) -> str:
+    return f"{name} = phi {kind} " + ", ".join(f"[{value}, %{block}]" for value, block in values)
 
 
 def _type(argument: str) -> str:
-    """`<16 x float>` of `<16 x float> %v1`"""
+    """Return `<16 x float>` of `<16 x float> %v1`."""
     return argument[: argument.index(">") + 1]

@@ -9,24 +9,25 @@
       for n in 64:
         C[m,n] = relu(T[m,n])
 
-Two annotations are beside the loops: what inner loops read of an input is packed (copied to where
-it is contiguous) before they begin, and trips of the outermost loop are shared by threads.
+Loops have two annotations: the part of an input that inner loops read is packed (copied to
+contiguous memory) before they begin, and threads share the trips of the outermost loop.
 
     parallel for n in 8:
       pack B[k,n]
       for m in 128: ..
 
 LoopTune's IR (section 3, figures 3 and 5; LoopTool): the compute nest reduces into T, the write
-nest gives C. Every loop runs over what the next outer loop of its index leaves it; `size` and
-`tail` are those of a full trip. Actions are in `recurra.nest.actions`.
+nest writes C. Every loop runs over the points of one trip of the next outer loop of its index;
+`size` and `tail` are those of a full trip. Actions are in `recurra.nest.actions`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
 
 from recurra.errors import ScheduleError
 from recurra.nest.problem import NestProblem, expect_problem
@@ -37,7 +38,7 @@ CURSOR = "  <<<"
 
 @dataclass(frozen=True)
 class NestLoop:
-    """`size` trips over one index, and `tail` index points that are left over for a last one."""
+    """`size` trips over one index, and a last one over the `tail` points that are left."""
 
     index: str
     size: int
@@ -49,7 +50,7 @@ class NestLoop:
 
 @dataclass(frozen=True)
 class Pack:
-    """A copy of the part of an input that the compute loops from `level` inward read."""
+    """A copy of the part of an input that the compute loops from `level` inwards read."""
 
     tensor: str
     level: int
@@ -68,9 +69,9 @@ class Nest:
     write: tuple[NestLoop, ...]
     cursor: int = 0
     packs: tuple[Pack, ...] = ()
-    """By level"""
+    """Sorted by level"""
     parallel: bool = False
-    """Do threads share the trips of the outermost compute loop?"""
+    """Whether threads share the trips of the outermost compute loop"""
 
     def __post_init__(self) -> None:
         check(self)
@@ -102,10 +103,10 @@ class Nest:
 
     def __str__(self) -> str:
         p = self.problem
-        product, indices = " * ".join(map(str, p.inputs)), ",".join(map(str, p.output.at))
-        gather = {"sum": "+=", "max": "max="}[p.combine] if p.reduced or p.initial else "="
-        result = f"{p.post}(T[{indices}])" if p.post else f"T[{indices}]"
-        lines = [*_indented(self.compute, f"T[{indices}] {gather} {product}")]
+        product, total = " * ".join(map(str, p.inputs)), f"T[{','.join(map(str, p.output.at))}]"
+        assign = {"sum": "+=", "max": "max="}[p.combine] if p.reduced or p.initial else "="
+        result = f"{p.post}({total})" if p.post else total
+        lines = _indented(self.compute, f"{total} {assign} {product}")
         lines += _indented(self.write, f"{p.output} = {result}")
         at = self.cursor + (self.cursor >= len(self.compute))  # the statement is a line, too
         lines[at] += CURSOR
@@ -117,8 +118,6 @@ class Nest:
         return "\n".join([str(p), "", *lines])
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f"<pre>{escape(str(self))}</pre>"
 
 
@@ -128,14 +127,14 @@ def _indented(loops: Sequence[NestLoop], leaf: str) -> list[str]:
 
 
 def untiled(problem: NestProblem) -> Nest:
-    """One loop per index, in the problem's order: where every search begins."""
+    """Return one loop per index, in the problem's order: the beginning of every search."""
     expect_problem(problem, "untiled")
     loops = tuple(NestLoop(i, n) for i, n in problem.sizes)
     return Nest(problem, loops, tuple(x for x in loops if x.index in problem.output.indices))
 
 
 def scheduled(problem: NestProblem, order: str) -> Nest:
-    """The nest of `order`, as in "n/64 m/6 k m n": loops outermost first, with points per trip.
+    """Return the nest of an order such as "n/64 m/6 k m n": loops and points per trip.
 
     Write loops may follow after `|`; without them there is one per output index. `[B]` packs B for
     the loops after it, `parallel` comes first. Raises ScheduleError.
@@ -159,14 +158,14 @@ def scheduled(problem: NestProblem, order: str) -> Nest:
             loops.append(word)
     return Nest(
         problem,
-        _read(problem, " ".join(loops)),
-        _read(problem, write) if bar else plain.write,
+        _parse_loops(problem, " ".join(loops)),
+        _parse_loops(problem, write) if bar else plain.write,
         packs=tuple(packs),
         parallel=parallel,
     )
 
 
-def _read(problem: NestProblem, words: str) -> tuple[NestLoop, ...]:
+def _parse_loops(problem: NestProblem, words: str) -> tuple[NestLoop, ...]:
     left, loops = dict(problem.extents), list[NestLoop]()
     for word in words.split():
         found = re.fullmatch(r"([a-z]\w*)(?:/([1-9]\d*))?", word)
@@ -195,14 +194,14 @@ def _read(problem: NestProblem, words: str) -> tuple[NestLoop, ...]:
 
 
 def restricted(nest: Nest, extents: Mapping[str, int]) -> Nest:
-    """Return the same loops over the first points of some indices, with arrays as they are."""
+    """Return the same loops over the first points of some indices, with the same arrays."""
     sizes = tuple((i, extents.get(i, n)) for i, n in nest.problem.sizes)
     p = replace(nest.problem, sizes=sizes)
-    compute, write = (_within(order, dict(sizes)) for order in (nest.steps, nest.write_steps))
+    compute, write = (_truncated(order, dict(sizes)) for order in (nest.steps, nest.write_steps))
     return Nest(p, compute, write, packs=nest.packs)
 
 
-def _within(order: Sequence[tuple[str, int]], left: dict[str, int]) -> tuple[NestLoop, ...]:
+def _truncated(order: Sequence[tuple[str, int]], left: dict[str, int]) -> tuple[NestLoop, ...]:
     loops: list[NestLoop] = []
     for index, step in order:
         step = min(step, left[index])
@@ -212,22 +211,23 @@ def _within(order: Sequence[tuple[str, int]], left: dict[str, int]) -> tuple[Nes
 
 
 def parse(text: str) -> Nest:
-    """The nest that prints as `text`; raises ShapeError or ScheduleError."""
+    """Return the nest that prints as `text`; raise ShapeError or ScheduleError."""
     head, _, body = text.strip().partition("\n\n")
-    problem, parts, cursor = parse_problem(head), ([], []), 0
-    which, packs = 0, list[Pack]()
+    problem, cursor, packs = parse_problem(head), 0, list[Pack]()
+    compute, write = list[NestLoop](), list[NestLoop]()
+    part = compute
     parallel = body.startswith("parallel ")
     for line in body.removeprefix("parallel ").splitlines():
         found = re.fullmatch(r" *for ([a-z]\w*) in (\d+)(?: tail (\d+))?:(  <<<)?", line)
         if packed := re.match(r" *pack (\w+)\[", line):
-            packs.append(Pack(packed[1], len(parts[0])))
+            packs.append(Pack(packed[1], len(compute)))
         elif found:
             if found[4]:
-                cursor = len(parts[0]) + len(parts[1])
-            parts[which].append(NestLoop(found[1], int(found[2]), int(found[3] or 0)))
-        elif which < 1:
-            which += 1
-    nest = Nest(problem, tuple(parts[0]), tuple(parts[1]), cursor, tuple(packs), parallel)
+                cursor = len(compute) + len(write)
+            part.append(NestLoop(found[1], int(found[2]), int(found[3] or 0)))
+        else:  # a statement
+            part = write
+    nest = Nest(problem, tuple(compute), tuple(write), cursor, tuple(packs), parallel)
     if _plain(str(nest)) != _plain(text):
         raise ScheduleError("not understood as a nest", facts=f"as read, it prints:\n{nest}")
     return nest
@@ -238,18 +238,18 @@ def _plain(text: str) -> list[str]:
 
 
 def steps(loops: Sequence[NestLoop]) -> list[int]:
-    """Index points per trip of each loop: the extent of the next inner loop of its index, or 1."""
+    """Return the points per trip of each loop: the extent of the next inner loop, or 1."""
     inner: dict[str, int] = {}
-    found: list[int] = []
+    points: list[int] = []
     for loop in reversed(loops):
         step = inner.get(loop.index, 1)
-        found.append(step)
+        points.append(step)
         inner[loop.index] = loop.size * step + loop.tail
-    return found[::-1]
+    return points[::-1]
 
 
 def check(nest: Nest) -> None:
-    """Raises ScheduleError unless loops cover their indices exactly, and annotations fit."""
+    """Raise ScheduleError unless loops cover their indices exactly, and annotations fit."""
     p = nest.problem
     _check_loops(nest.compute, p.extents, "compute")
     written = {i: n for i, n in p.extents.items() if i in p.output.indices}
@@ -295,41 +295,27 @@ def _check_parallel(nest: Nest) -> None:
         )
 
 
-def _check_loops(loops: tuple[NestLoop, ...], extents: Mapping[str, int], what: str) -> None:
+def _check_loops(loops: tuple[NestLoop, ...], extents: Mapping[str, int], kind: str) -> None:
     covered: dict[str, int] = {}
     for loop, step in zip(reversed(loops), reversed(steps(loops)), strict=True):
         if loop.size < 1 or not 0 <= loop.tail < step:
             raise ScheduleError(
-                f"`{loop}` in the {what} nest is no loop",
+                f"`{loop}` in the {kind} nest is no loop",
                 facts=f"a trip is {step} points; size is 1 or more, tail 0 to {step - 1}",
             )
         covered[loop.index] = loop.size * step + loop.tail
     if covered != dict(extents):
         facts = [f"{i}: {covered.get(i, 0)} of {n}" for i, n in extents.items()]
         facts += [f"{i}: not an index here" for i in covered if i not in extents]
-        raise ScheduleError(f"the {what} nest misses points", facts=", ".join(facts))
-
-
-def points(
-    order: Sequence[tuple[str, int]], extents: Mapping[str, int]
-) -> Iterator[dict[str, int]]:
-    """Every index point in the order in which loops (index, points per trip) visit it."""
-    if not order:
-        yield {}
-        return
-    (index, step), inner = order[0], order[1:]
-    for start in range(0, extents[index], step):
-        left = min(step, extents[index] - start)
-        for point in points(inner, {**extents, index: left}):
-            yield {**point, index: point.get(index, 0) + start}
+        raise ScheduleError(f"the {kind} nest misses points", facts=", ".join(facts))
 
 
 def canonical(
     order: Sequence[tuple[str, int]], extents: Mapping[str, int]
 ) -> tuple[tuple[str, int], ...]:
-    """The loops that make a difference: the same code comes of all nests that share them.
+    """Remove loops that do not change the code.
 
-    Gone are loops of a single trip, and loops directly around a loop of their index whose step
+    These are loops of a single trip, and loops directly around a loop of their index whose step
     divides theirs. One loop stays in any case.
     """
     return placed(order, extents, ())[0]
@@ -338,19 +324,19 @@ def canonical(
 def placed(
     order: Sequence[tuple[str, int]], extents: Mapping[str, int], levels: Sequence[int]
 ) -> tuple[tuple[tuple[str, int], ...], tuple[int, ...]]:
-    """`canonical` loops, and where `levels` (counted in `order`) are among them.
+    """Return the `canonical` loops, and the positions among them of `levels` of `order`.
 
-    Loops on two sides of a level do not become one.
+    Loops on two sides of a level are not merged.
     """
-    left, kept = dict(extents), list[tuple[str, int]]()
+    left, loops = dict(extents), list[tuple[str, int]]()
     border, found = 0, dict[int, int]()
     for k, (index, step) in enumerate(order):
         if k in levels:
-            found[k] = border = len(kept)
+            found[k] = border = len(loops)
         if left[index] > step:
-            while len(kept) > border and kept[-1][0] == index and kept[-1][1] % step == 0:
-                kept.pop()
-            kept.append((index, step))
+            while len(loops) > border and loops[-1][0] == index and loops[-1][1] % step == 0:
+                loops.pop()
+            loops.append((index, step))
         left[index] = step
-    last = max(0, len(kept) - 1)
-    return tuple(kept) or tuple(order[-1:]), tuple(min(last, found[k]) for k in levels)
+    last = max(0, len(loops) - 1)
+    return tuple(loops) or tuple(order[-1:]), tuple(min(last, found[k]) for k in levels)

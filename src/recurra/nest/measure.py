@@ -1,9 +1,9 @@
-"""Measurements that can be trusted on a machine that is never quiet.
+"""Measurements of kernels on a machine that is never idle.
 
-The fastest of several runs after a warm-up; hopeless nests are given up after one run; winners are
-measured again, in turns with the base and with a probe of what the machine can do at that moment.
-LoopTune (section 3.2) runs 20 times to warm up and then for 10 ms; the noise of one machine was
-3.5 % so, and 4.6 % with the fastest of three (that is why there is a second round for winners).
+The fastest of several runs after a warm-up counts; hopeless nests are given up after one run;
+winners are measured again, interleaved with the baseline and with a probe of the machine's peak at
+that moment. LoopTune (section 3.2) runs 20 times to warm up and then for 10 ms; the noise of one
+machine was 3.5 % so, and 4.6 % with the fastest of three (hence the second round for winners).
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import numpy as np
 
 from recurra.errors import ScheduleError
 from recurra.nest.check import Examination, KernelCheckError
-from recurra.nest.compiled import kernel
+from recurra.nest.compiled import kernel, load
 from recurra.nest.dtypes import DTYPES
 from recurra.nest.loops import Nest, canonical, placed, restricted
-from recurra.nest.native import LoadedKernel, NestKernel
+from recurra.nest.native import NestKernel
 from recurra.nest.problem import NestProblem, TensorAccess
 from recurra.nest.program import Instruction, NestCode
 from recurra.nest.reference import Array
-from recurra.nest.target import TARGETS, VectorTarget
+from recurra.nest.target import VectorTarget
 from recurra.nest.threads import Team
-from recurra.nest.timer import Seconds, cpu_times, run_times
+from recurra.nest.timer import Seconds, call_times, cpu_times, run_times
 
-GLIMPSE = 16  # a nest of long runs is first judged by so small a share of its work
-LONG = 0.002  # seconds: on a busy machine no run of this length is undisturbed, so CPU time counts
-PAGE, PAST = 4096, 16  # bytes: the C library's large blocks begin so far behind a page's beginning
+GLIMPSE = 16  # a nest with long runs is first judged by such a fraction of its work
+LONG = 0.002  # seconds: no run of this length is undisturbed, so its CPU time is measured
+PAGE, PAST = 4096, 16  # bytes: the C library's large blocks begin so far after a page's beginning
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The protocol of a measurement: at least `runs` runs and `seconds`, after `warmup` runs.
+    """Rules of a measurement: at least `runs` runs and `seconds`, after `warmup` runs.
 
     A nest whose first two runs take more than `hopeless` times the best known is given up. Runs of
     more than `once` seconds are not repeated.
@@ -57,7 +57,7 @@ class KernelTime:
 
 
 class KernelArrays:
-    """Arrays for one problem, with values and strides as they are used; made once, run often."""
+    """Arrays for the kernels of one problem, allocated once."""
 
     def __init__(self, problem: NestProblem, seed: int = 0) -> None:
         random = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ class KernelArrays:
     def measure(
         self, loaded: NestKernel | Team, protocol: Protocol, best: float | None = None
     ) -> KernelTime:
-        """The fastest run of a kernel; `best` is the fastest known of any, in seconds."""
+        """Return the fastest run of a kernel; `best` is that of all kernels so far, in seconds."""
         first = float(self._times(loaded, 1, long=True)[0])
         if first > LONG:
             given_up = best is not None and first > protocol.hopeless * best
@@ -95,14 +95,13 @@ class KernelArrays:
 
     def _times(self, loaded: NestKernel | Team, runs: int, *, long: bool) -> Seconds:
         if isinstance(loaded, Team):
-            return loaded.times(self.addresses, runs)
+            return call_times(loaded.call, self.addresses, runs)
         return (cpu_times if long else run_times)(loaded.address, self.addresses, runs)
 
 
 def _array(access: TensorAccess, random: np.random.Generator) -> tuple[Array, Array]:
-    """A view with the access's strides, and the memory it lies in."""
-    reach = [s * (n - 1) for s, n in zip(access.strides, access.shape, strict=True)]
-    low, high = (sum(f(r, 0) for r in reach) for f in (min, max))
+    """Return a view with the access's strides, and its memory."""
+    low, high = access.span
     memory = _memory(high - low + 1, DTYPES[access.dtype])
     memory[...] = random.random(len(memory))
     strides = [s * memory.itemsize for s in access.strides]
@@ -110,8 +109,10 @@ def _array(access: TensorAccess, random: np.random.Generator) -> tuple[Array, Ar
 
 
 def _memory(count: int, dtype: np.dtype) -> Array:
-    """Elements that lie where large arrays of NumPy do. Vectors cross cache lines there, which
-    costs nests that do not copy some percent; elsewhere a search would not know of it.
+    """Return elements with the alignment of NumPy's large arrays.
+
+    Vectors cross cache lines there, which costs nests that do not pack some percent: with another
+    alignment a search would not see that.
     """
     raw = np.empty(count * dtype.itemsize + PAGE + PAST, np.uint8)
     start = -raw.ctypes.data % PAGE + PAST
@@ -119,10 +120,10 @@ def _memory(count: int, dtype: np.dtype) -> Array:
 
 
 class Evaluator:
-    """GFLOPS of nests of one problem, each measured once; 0 where a nest makes too much code.
+    """Measures the GFLOPS of nests of one problem, each once; 0 where a nest makes too much code.
 
-    Nests that compile to the same code share one measurement. `calls` counts questions,
-    `measured` the nests that were compiled and run. The code of the `keep` fastest is kept.
+    Nests that compile to the same code share one measurement. `calls` counts evaluations, and
+    `measured` the nests that were compiled and run. The code of the `keep` fastest stays loaded.
     """
 
     def __init__(
@@ -148,12 +149,12 @@ class Evaluator:
         return self.known[key]
 
     def loaded(self, nest: Nest) -> NestKernel | Team:
-        """The code of a nest: stored, or compiled. Raises ScheduleError if it is too much."""
+        """Load the code of a nest, unless it is; raise ScheduleError if it is too much."""
         _, found = self._kept.get(code_key(nest), (0.0, None))
         return found or kernel(nest, self.target)
 
     def knows(self, nest: Nest) -> bool:
-        """Tell whether a nest has been measured, and can be used."""
+        """Return whether a nest has been measured and can be used."""
         return self.known.get(code_key(nest), 0.0) > 0
 
     def _measure(self, nest: Nest, key: str) -> float:
@@ -175,10 +176,10 @@ class Evaluator:
         return self.problem.flops / found.seconds / 1e9
 
     def _glimpse(self, nest: Nest) -> float:
-        """Return how many seconds a run takes, judged by the first trips of its outer loops.
+        """Estimate the seconds of a run from the first trips of its outer loops.
 
         A run cannot be stopped, and the worst nests take a hundred times as long as the best. The
-        second time, what later trips find in the caches is there.
+        second run finds the caches as later trips do.
         """
         left, share = dict(self.problem.extents), 1.0
         for index, step in nest.steps:
@@ -191,10 +192,10 @@ class Evaluator:
 
 
 def code_key(nest: Nest) -> str:
-    """The key of a nest's code: the loops that make a difference to it.
+    """Return the key of a nest's code: the loops on which the code depends.
 
-    Write loops count only where sums pass through memory, which nests over one reduction rarely
-    do; they are part of the key where there is a reduction at all.
+    Write loops matter only where sums pass through memory; they are part of the key wherever there
+    is a reduction.
     """
     p = nest.problem
     loops, levels = placed(nest.steps, p.extents, [x.level for x in nest.packs])
@@ -208,10 +209,10 @@ def code_key(nest: Nest) -> str:
 def verified(
     nest: Nest, target: VectorTarget, threads: int | None = None, by: Examination | None = None
 ) -> None:
-    """Raise KernelCheckError unless the nest's code computes what its problem means."""
+    """Raise KernelCheckError unless the nest's code computes its problem."""
     by = by or Examination(nest.problem, at_end=True)
-    if words := by.words(kernel(nest, target, threads).call):
-        raise KernelCheckError(f"the {target} code of {nest.order!r} is wrong", facts=words)
+    if mistake := by.mistake(kernel(nest, target, threads).call):
+        raise KernelCheckError(f"the {target} code of {nest.order!r} is wrong", facts=mistake)
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ class Standing:
     seconds: float
     gflops: float
     of_peak: float
-    """Of what a probe on one thread reached in the same rounds."""
+    """Share of the GFLOPS that a probe on one thread reached in the same rounds"""
 
 
 def compared(
@@ -234,11 +235,10 @@ def compared(
     workload: KernelArrays | None = None,
     more: Callable[[], bool] = lambda: True,
 ) -> list[Standing]:
-    """Measure nests of one problem in turns with a probe of the peak, in both orders.
+    """Measure nests of one problem and a probe of the peak in turns, in alternating order.
 
-    After the first round, those that are hopeless are left out, and there are others as long as
-    `more` says so. `threads` share nests that are parallel. Raises ScheduleError where one makes
-    too much code.
+    The first round drops those that are hopeless; further rounds follow while `more` returns True.
+    `threads` share nests that are parallel. Raises ScheduleError where one makes too much code.
     """
     p, once = nests[0].problem, Protocol(runs=1, seconds=seconds, hopeless=np.inf)
     workload = workload or KernelArrays(p)
@@ -267,9 +267,9 @@ TRIPS = 2000
 
 
 def peak(target: VectorTarget, dtype: str = "f32", *, fresh: bool = False) -> float:
-    """GFLOPS of multiply-adds in registers alone: what no kernel exceeds. Measured, not looked up.
+    """Measure the GFLOPS of multiply-adds in registers alone, an upper bound of every kernel.
 
-    Measured once per process; again where `fresh`, because clocks drift.
+    Measured once per process, and again if `fresh`, because clocks drift.
     """
     if fresh:
         _peak.cache_clear()
@@ -285,9 +285,9 @@ def _peak(target: VectorTarget, dtype: str) -> float:
 
 @cache
 def _probe(target: VectorTarget, dtype: str) -> tuple[NestKernel, int]:
-    """A loop of independent multiply-adds, and how many operations it does.
+    """Return a loop of independent multiply-adds, and the number of its operations.
 
-    Registers come from memory and go there, so that no compiler can leave the loop out.
+    Registers are loaded and stored, so that no compiler can remove the loop.
     """
     chains, places = target.registers - 4, [target.bytes * r for r in range(target.registers - 2)]
     code: list[Instruction] = [("load", r, 0, o, 0) for r, o in enumerate(places)]
@@ -295,9 +295,4 @@ def _probe(target: VectorTarget, dtype: str) -> tuple[NestKernel, int]:
     code += [("end",), *(("store", r, 0, o, 0) for r, o in enumerate(places[:chains]))]
     lanes = target.lanes(dtype)
     program = NestCode(target.name, dtype, lanes, 1, tuple(code), (), ())
-    work = 2 * lanes * chains * TRIPS
-    if target.name in TARGETS:
-        return LoadedKernel(program), work
-    from recurra.nest.llvm import LlvmKernel
-
-    return LlvmKernel(program), work
+    return load(program), 2 * lanes * chains * TRIPS

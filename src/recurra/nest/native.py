@@ -1,4 +1,4 @@
-"""Bytes to functions: executable memory, writable only until it is filled (W^X)."""
+"""Machine code in executable memory, which is writable only until it is filled (W^X)."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ ENCODERS: dict[str, Callable[[str], Encoder]] = {"avx512": Avx512, "avx2": Avx2}
 
 @cache
 def encoder(name: str, dtype: str) -> Encoder:
-    """The one encoder of a target and an element type; it remembers what it has encoded."""
+    """Return the encoder of a target and an element type, with its cache of instructions."""
     return ENCODERS[name](dtype)
 
 
 def encode(program: NestCode) -> bytes:
-    """Machine code, also for targets that this machine does not run."""
+    """Return machine code, also for targets that this machine does not run."""
     return encoder(program.target, program.dtype).encode(program)
 
 
 def linked(code: bytes) -> bytes:
-    """Machine code of a program with buffers, with this process's addresses of malloc and free."""
-    found = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (_libc().malloc, _libc().free)]
-    return code[:-LINKS] + struct.pack("<QQ", *found)
+    """Return a program with buffers, with this process's addresses of malloc and free filled in."""
+    functions = (_libc().malloc, _libc().free)
+    addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions]
+    return code[:-LINKS] + struct.pack("<QQ", *addresses)
 
 
 class Code:
@@ -63,7 +64,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def function(address: int, tensors: int, owner: object) -> Callable[..., None]:
-    """The function of so many pointers at `address`; it keeps alive what owns the code."""
+    """Return the function of so many pointers at `address`; it keeps `owner` alive."""
     call = _signature(tensors)(address)
     call.owner = owner
     return call
@@ -83,9 +84,9 @@ class NestKernel(Protocol):
 
 
 class LoadedKernel:
-    """A program loaded for execution: called with the addresses of its tensors, inputs first.
+    """A NestKernel by our own encoders.
 
-    Raises BackendError, before anything runs, if this machine lacks the program's instructions.
+    Raises BackendError if this machine lacks the program's instructions.
     """
 
     def __init__(self, program: NestCode) -> None:

@@ -1,7 +1,7 @@
-"""Packing of a nest's inputs: which, and where; tried one after the other, by measuring.
+"""A greedy search, by measuring, for the inputs of a nest to pack and the levels to pack them at.
 
-Copying costs time, which is part of what is measured: it pays where rows are far apart in memory
-and are read often, as in products of large matrices.
+Measurements include the copies, which pay where rows are far apart in memory and are read often, as
+in products of large matrices.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from recurra.nest.search import Evaluate
 
 
 def packings(nest: Nest) -> Iterator[Nest]:
-    """The nest with one input more packed, at every level."""
+    """Yield the nest with one more input packed, at every level."""
     done = {x.tensor for x in nest.packs}
     for tensor in nest.problem.inputs:
         for level in range(len(nest.compute) if tensor.name not in done else 0):
@@ -24,10 +24,7 @@ def packings(nest: Nest) -> Iterator[Nest]:
 
 
 def packed(nest: Nest, evaluate: Evaluate, more: Callable[[], bool] = lambda: True) -> Nest:
-    """Return the nest with inputs packed as long as that makes it faster, and `more` says so.
-
-    `evaluate` gives GFLOPS.
-    """
+    """Pack inputs one by one as long as GFLOPS increase and `more` returns True."""
     best = evaluate(nest)
     while True:
         tried = takewhile(lambda _: more(), packings(nest))

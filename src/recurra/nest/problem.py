@@ -2,16 +2,17 @@
 
     C[m,n] = relu(sum(A[m,k] * B[k,n]))      for m<128, k<64, n<32
 
-Every axis of a tensor is touched at an affine sum of indices, `X[n,2*h+r]`, so convolution and
+Every axis of a tensor is accessed at an affine sum of indices, `X[n,2*h+r]`, so convolution and
 pooling are contractions too. Indices that the output does not mention are reduced, by sum or max.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from typing import Literal, get_args
 
 from recurra.errors import ShapeError, here
@@ -21,15 +22,15 @@ Post = Literal["relu", "abs", "negate", "square"]
 
 ITEM_BYTES: Mapping[str, int] = {"f32": 4, "f64": 8, "bf16": 2}
 RESULTS: Mapping[str, str] = {"f32": "f32", "f64": "f64", "bf16": "f32"}
-"""What products of elements are added up in, and written as."""
+"""Element type of the inputs → type of the sums and of the output."""
 MAX_INDICES = 10  # loops of the untiled nest; the paper's nests have at most as many
 MAX_INPUTS = 6
-MAX_BYTES = 2**31 - 4096  # of one tensor: what a 32-bit displacement reaches
+MAX_BYTES = 2**31 - 4096  # of one tensor: a 32-bit displacement reaches so far
 
 
 @dataclass(frozen=True)
 class Affine:
-    """offset + Σ coefficient · index: where an axis is touched. No coefficient is 0."""
+    """offset + Σ coefficient · index: the place on an axis. No coefficient is 0."""
 
     terms: tuple[tuple[str, int], ...]
     offset: int = 0
@@ -41,15 +42,20 @@ class Affine:
         return "+".join(words).replace("+-", "-")
 
     def range(self, sizes: Mapping[str, int]) -> tuple[int, int]:
-        """The least and the largest value over all index points."""
-        reach = [c * (sizes[i] - 1) for i, c in self.terms]
-        low, high = (sum(f(r, 0) for r in reach) for f in (min, max))
+        """Return the least and the largest value over all index points."""
+        low, high = bounds(c * (sizes[i] - 1) for i, c in self.terms)
         return self.offset + low, self.offset + high
+
+
+def bounds(reaches: Iterable[int]) -> tuple[int, int]:
+    """Return the least and the largest sum of any of these numbers."""
+    numbers = list(reaches)
+    return sum(min(n, 0) for n in numbers), sum(max(n, 0) for n in numbers)
 
 
 @dataclass(frozen=True)
 class TensorAccess:
-    """One tensor: type, shape and strides (in elements) per axis, and where each is touched."""
+    """One tensor: type, shape, strides (in elements) and the access of every axis."""
 
     name: str
     dtype: str
@@ -71,7 +77,7 @@ class TensorAccess:
 
     @cached_property
     def steps(self) -> Mapping[str, int]:
-        """The elements that each index leads further; indices that lead nowhere are left out."""
+        """Elements between two points of each index; indices with a step of 0 are left out."""
         steps: dict[str, int] = {}
         for axis, stride in zip(self.at, self.strides, strict=True):
             for index, coefficient in axis.terms:
@@ -80,31 +86,36 @@ class TensorAccess:
 
     @cached_property
     def base(self) -> int:
-        """The element touched at the origin of the index space."""
+        """The element that is accessed at the origin of the index space."""
         return sum(a.offset * s for a, s in zip(self.at, self.strides, strict=True))
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The first and the last element of its memory, counted from element 0 of every axis."""
+        return bounds(s * (n - 1) for s, n in zip(self.strides, self.shape, strict=True))
 
     @cached_property
     def indices(self) -> frozenset[str]:
         return frozenset(i for axis in self.at for i, _ in axis.terms)
 
 
-def expect_seconds(given: object, name: str) -> None:
-    """Raises ShapeError where what is to be spent is no number."""
-    if isinstance(given, bool) or not isinstance(given, int | float):
+def expect_seconds(value: object, function: str) -> None:
+    """Raise ShapeError unless a time budget is a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise ShapeError(
-            f"recurra.nest.{name} is given seconds={given!r:.60}",
-            facts=f"it takes a number, not a {type(given).__name__}",
+            f"recurra.nest.{function} is given seconds={value!r:.60}",
+            facts=f"it takes a number, not a {type(value).__name__}",
             hint="seconds=1.0",
             loc=here(),
         )
 
 
-def expect_problem(given: object, name: str) -> None:
-    """Raises ShapeError where another value is given for a contraction with its sizes."""
-    if not isinstance(given, NestProblem):
+def expect_problem(value: object, function: str) -> None:
+    """Raise ShapeError unless the argument of a public function is a NestProblem."""
+    if not isinstance(value, NestProblem):
         raise ShapeError(
-            f"recurra.nest.{name} is given {given!r:.60}",
-            facts=f"it takes a NestProblem, not a {type(given).__name__}",
+            f"recurra.nest.{function} is given {value!r:.60}",
+            facts=f"it takes a NestProblem, not a {type(value).__name__}",
             hint="make one: recurra.nest.contraction('mk,kn->mn', (64, 64, 64))",
             loc=here(),
         )
@@ -115,7 +126,7 @@ class NestProblem:
     """output = post(combine over reduced indices of Π inputs); legal by construction.
 
     `sizes` are the extents of the indices, in the order of the untiled nest's loops. With
-    `initial`, what the output holds takes part in the reduction. Raises ShapeError where sizes,
+    `initial`, the output's old values take part in the reduction. Raises ShapeError where sizes,
     shapes and accesses do not fit. Inputs have the output's type, or are bf16 where it is f32.
     """
 
@@ -144,7 +155,7 @@ class NestProblem:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions, two per index point where there is something to do."""
+        """Multiplications and additions, counted as two per index point."""
         return 2 * math.prod(n for _, n in self.sizes)
 
     def __str__(self) -> str:
@@ -162,20 +173,18 @@ class NestProblem:
         return f"{self.output} = {self.post}({text})" if self.post else f"{self.output} = {text}"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f"<pre>{escape(str(self))}</pre>"
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides, in elements, of a C-contiguous array."""
+    """Return the strides, in elements, of a C-contiguous array."""
     return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
 def check(problem: NestProblem) -> None:
-    """Raises ShapeError, in words, unless every access of `problem` stays inside its tensor.
+    """Raise ShapeError unless every access of `problem` stays inside its tensor.
 
-    The output's elements must be distinct: each output axis is touched at one index of its own.
+    The output's elements must be distinct: each output axis is accessed at one index of its own.
     """
     _check_sizes(problem)
     if not 1 <= len(problem.inputs) <= MAX_INPUTS:
@@ -224,8 +233,8 @@ def _check_sizes(problem: NestProblem) -> None:
             raise ShapeError(f"index {index} is too long", facts=f"{n} points, less than 2^31 fit")
 
 
-def _unknown(what: str, given: object, known: tuple[str, ...]) -> ShapeError:
-    return ShapeError(f"there is no {what} {given!r}", facts=f"there are: {', '.join(known)}")
+def _unknown(option: str, value: object, known: tuple[str, ...]) -> ShapeError:
+    return ShapeError(f"there is no {option} {value!r}", facts=f"there are: {', '.join(known)}")
 
 
 def _check_access(access: TensorAccess, problem: NestProblem) -> None:
@@ -254,8 +263,8 @@ def _check_access(access: TensorAccess, problem: NestProblem) -> None:
         )
     for k, (axis, n) in enumerate(zip(access.at, access.shape, strict=True)):
         _check_axis(access, k, axis, n, problem)
-    reach = 1 + sum(abs(s) * (n - 1) for s, n in zip(access.strides, access.shape, strict=True))
-    if (size := reach * ITEM_BYTES[access.dtype]) > MAX_BYTES:
+    low, high = access.span
+    if (size := (high - low + 1) * ITEM_BYTES[access.dtype]) > MAX_BYTES:
         raise ShapeError(f"{access.name} is too large", facts=f"{size} bytes, at most {MAX_BYTES}")
 
 
@@ -285,17 +294,17 @@ def _check_axis(
 
 
 def _check_output(access: TensorAccess, sizes: Mapping[str, int]) -> None:
-    seen: set[str] = set()
+    indices: set[str] = set()
     for axis in access.at:
-        if len(axis.terms) > 1 or seen & {i for i, _ in axis.terms}:
+        if len(axis.terms) > 1 or indices & {i for i, _ in axis.terms}:
             raise ShapeError(
                 f"{access} is written more than once at some element",
                 facts=f"axis {axis} is not one index that no other axis has",
                 hint="sums of indices may be read, not written",
             )
-        seen |= {i for i, _ in axis.terms}
+        indices |= {i for i, _ in axis.terms}
     covered = 0  # how far the axes with smaller strides reach
-    for step, n in sorted((abs(access.steps.get(i, 0)), sizes[i]) for i in seen):
+    for step, n in sorted((abs(access.steps.get(i, 0)), sizes[i]) for i in indices):
         if n > 1 and step <= covered:
             raise ShapeError(
                 f"elements of {access.name} lie on top of each other",

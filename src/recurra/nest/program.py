@@ -1,4 +1,4 @@
-"""NestCode: vector code before it is encoded, with its registers already assigned.
+"""NestCode: vector code with assigned registers, before it is encoded.
 
 Instructions are tuples of a word and integers; r, a, b are vector registers, t a tensor (inputs,
 then the output), o a byte offset from the tensor's pointer, m a mask (0: all lanes; k: the first
@@ -23,10 +23,10 @@ widths[k-1]), s a slot of the constant pool.
     relu r a / square r        r = max(r, 0) where a is overwritten; r = r * r
     abs r s / negate r s       with the bits of slot s
     repeat n ... end           the instructions between, n >= 1 times; n >= 2 where it is written
-    move t d                   the pointer of t goes d bytes further
+    move t d                   add d bytes to the pointer of t
 
-Buffers, into which inputs are packed, are allocated for every run: stacks may be small.
-Their pointers come after the tensors'.
+Buffers for packed inputs are allocated in every run, since stacks may be small. Their pointers come
+after the tensors'.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ MASKS = 6  # different tails that one program may have
 
 @dataclass(frozen=True)
 class Constant:
-    """One slot of the pool: `offsets` (int32 per lane, lane · value), or `value`, `bits` in all."""
+    """One slot of the pool: `offsets` (int32, lane · value), or `value` or `bits` in all lanes."""
 
     kind: Literal["offsets", "value", "bits"]
     value: float
 
     def lanes(self, dtype: str, count: int) -> bytes:
-        """The slot's content for `count` lanes."""
+        """Return the slot's bytes for `count` lanes."""
         if self.kind == "offsets":
             return struct.pack(f"<{count}i", *(int(self.value) * k for k in range(count)))
         if self.kind == "bits":
@@ -59,7 +59,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class NestCode:
-    """Code for one nest on one target; `tensors` pointers go in, inputs first."""
+    """Code of one nest for one target: a function of `tensors` pointers, inputs first."""
 
     target: str
     dtype: str
@@ -79,14 +79,3 @@ class NestCode:
             lines.append("  " * depth + " ".join([word, *map(str, rest)]))
             depth += word == "repeat"
         return "\n".join(lines)
-
-    def count(self, word: str) -> int:
-        """Count the executions of an instruction."""
-        times, total = [1], 0
-        for name, *rest in self.code:
-            if name == "repeat":
-                times.append(times[-1] * rest[0])
-            elif name == "end":
-                times.pop()
-            total += times[-1] * (name == word)
-        return total

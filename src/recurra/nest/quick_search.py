@@ -1,10 +1,10 @@
-"""A good nest within a second or less: where a policy ends, the cheapest tiles, and a search.
+"""A search for a good nest within a second or less: the cheapest tiles, a beam, and packing.
 
     begin, tiles  →  the fastest of them  →  a beam from there  →  inputs packed  →  the best few,
     measured again in turns
 
-A search alone gives the luckiest of its measurements; a fifth of the time is for doubting it. Time
-is process CPU, so that others on the machine take none of it.
+A search alone returns its luckiest measurement; a fifth of the time is for measuring again. Time is
+process CPU time, of which other processes take none.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from recurra.nest.measure import Evaluator, Protocol
 from recurra.nest.native import NestKernel
 from recurra.nest.packing import packings
 from recurra.nest.problem import expect_seconds
-from recurra.nest.search import FEW, Clock, search, strategy
+from recurra.nest.search import FEW, Budget, Clock, search, strategy
 from recurra.nest.target import VectorTarget, target
 from recurra.nest.threads import Team
 
 BEAM = "beam4bfs"
-SEARCHED, PACKED = 0.7, 0.8  # of the time, until then
-ONCE = 0.02  # of the time, for a measurement: with little, more nests and each less surely
+SEARCHED, PACKED = 0.7, 0.8  # shares of the time at which these phases end
+ONCE = 0.02  # share of the time for a measurement
 
 
 def improved(
@@ -40,9 +40,9 @@ def improved(
     tiled: bool = True,
     clock: Clock = time.process_time,
 ) -> Nest:
-    """The fastest nest that is found within `seconds`, `begin` at worst.
+    """Return the fastest nest that is found within `seconds`, `begin` at worst.
 
-    Without `tiled`, what `actions` reach from `begin`, and nothing else.
+    Without `tiled`, only nests that `actions` reach from `begin`.
     """
     if not isinstance(begin, Nest):  # pyright: ignore[reportUnnecessaryIsInstance] a user's
         raise ScheduleError(
@@ -54,22 +54,23 @@ def improved(
     expect_seconds(seconds, "improved")
     on = on or target()
     once = Protocol(seconds=min(Protocol.seconds, seconds * ONCE))
-    run = _QuickSearch(Evaluator(begin.problem, on, once, keep=FEW), seconds, clock)
-    run.tell(begin)
-    for nest in tiles(begin.problem, on) if tiled else ():  # each is made when there is time
-        if run.left(SEARCHED) <= 0:
+    budget = Budget(seconds, clock)
+    run = _QuickSearch(Evaluator(begin.problem, on, once, keep=FEW), budget)
+    run.add(begin)
+    for nest in tiles(begin.problem, on) if tiled else ():  # a generator
+        if budget.left(SEARCHED) <= 0:
             break
-        run.tell(nest)
-    if (left := run.left(SEARCHED)) > 0:
+        run.add(nest)
+    if (left := budget.left(SEARCHED)) > 0:
         start = replace(run.best, packs=())  # annotations come last
         rules = actions or Actions()
         found = search(strategy(BEAM), start, run.evaluate, rules, seconds=left, clock=clock)
         for _, order in found.ranking:
-            run.tell(scheduled(begin.problem, order))
+            run.add(scheduled(begin.problem, order))
     for nest in packings(run.best) if tiled else ():
-        if run.left(PACKED) > 0:
-            run.tell(nest)
-    return run.again()
+        if budget.left(PACKED) > 0:
+            run.add(nest)
+    return run.fastest()
 
 
 @dataclass
@@ -77,42 +78,34 @@ class _QuickSearch:
     """The state of a search: the nests measured so far, and the time left."""
 
     evaluate: Evaluator
-    seconds: float
-    clock: Clock
+    budget: Budget
     known: dict[str, tuple[float, Nest]] = field(default_factory=dict[str, tuple[float, Nest]])
 
-    def __post_init__(self) -> None:
-        self.start = self.clock()
-
-    def left(self, share: float = 1.0) -> float:
-        """The seconds left of a share of the time."""
-        return share * self.seconds - (self.clock() - self.start)
-
-    def tell(self, nest: Nest) -> None:
+    def add(self, nest: Nest) -> None:
         self.known[nest.order] = self.evaluate(nest), nest
 
     @property
     def best(self) -> Nest:
         return max(self.known.values(), key=lambda x: x[0])[1]
 
-    def again(self) -> Nest:
-        """The fastest of the best few, measured in turns for as long as there is time."""
+    def fastest(self) -> Nest:
+        """Measure the best few in turns for as long as there is time; return the fastest."""
         once = {gflops: nest for gflops, nest in self.known.values()}
         few = [nest for _, nest in sorted(once.items(), key=lambda x: -x[0])[:FEW]]
         workload, protocol = self.evaluate.workload, Protocol(runs=1, hopeless=np.inf)
         kernels, times, measured = list[NestKernel | Team](), list[list[float]](), list[Nest]()
         for nest in few:
-            if self.left() < 0 and kernels:
+            if self.budget.left() < 0 and kernels:
                 break
             try:
                 kernels.append(self.evaluate.loaded(nest))
-            except ScheduleError:  # the first that a search sees may be too much code
+            except ScheduleError:  # the first nest of a search may be too much code
                 continue
             times.append([])
             measured.append(nest)
-        while self.left() > 0 and kernels:
-            for loaded, seen in zip(kernels, times, strict=True):
-                seen.append(workload.measure(loaded, protocol).seconds)
+        while self.budget.left() > 0 and kernels:
+            for loaded, seconds in zip(kernels, times, strict=True):
+                seconds.append(workload.measure(loaded, protocol).seconds)
         if not times or not times[0]:
             return few[0]
-        return measured[int(np.argmin([np.median(seen) for seen in times]))]
+        return measured[int(np.argmin([np.median(seconds) for seconds in times]))]

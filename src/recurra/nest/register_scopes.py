@@ -1,4 +1,4 @@
-"""Scopes of registers: the loops of a nest that fit inside, by target."""
+"""Register scopes: the loops of a nest whose accumulators fit into the registers of a target."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class PackBuffer:
     """Bytes"""
 
 
-class Scopes:
-    """A nest's loops as code sees them, and questions about suffixes of them.
+class RegisterScopes:
+    """The loops of a nest that become code, and the registers that suffixes of them need.
 
     A level counts loops from the outside; `extents` are the points that outer loops leave.
     """
@@ -45,9 +45,9 @@ class Scopes:
         self.lanes = target.lanes(p.dtype)
         self.loops, levels = placed(nest.steps, p.extents, [x.level for x in nest.packs])
         self.last = len(self.loops) - 1
-        self.across = self.loops[-1][0]  # the index that runs in lanes
-        self.kept = [i for i, n in p.sizes if i in p.output.indices and n > 1]
-        self.in_lanes = self.across in p.output.indices  # else every lane is a partial result
+        self.lane_index = self.loops[-1][0]
+        self.output_indices = [i for i, n in p.sizes if i in p.output.indices and n > 1]
+        self.in_lanes = self.lane_index in p.output.indices  # else lanes are partial results
         pairs = tuple(zip(self.tensors, self.items, strict=True))
         self.steps = {i: tuple(t.steps.get(i, 0) * item for t, item in pairs) for i, _ in p.sizes}
         names = [t.name for t in p.inputs]
@@ -56,38 +56,40 @@ class Scopes:
             self._buffer(t, len(self.tensors) + k, level)
             for k, (t, level) in enumerate(zip(packed, levels, strict=True))
         )
-        self.packed = max(levels, default=0)  # accumulators begin here or further inside
+        self.pack_level = max(levels, default=0)  # accumulators begin here or further inside
         self.items += (self.item,) * len(self.buffers)
         for i in self.steps:
             self.steps[i] += tuple(b.steps.get(i, 0) for b in self.buffers)
-        by = {b.tensor: b.pointer for b in self.buffers}
-        self.seen = tuple(by.get(t, t) for t in range(len(p.inputs)))
+        packed_at = {b.tensor: b.pointer for b in self.buffers}
+        self.input_pointers = tuple(packed_at.get(t, t) for t in range(len(p.inputs)))
         """The pointer at which the inner loops find each input"""
-        self.near = {i: tuple(steps[t] for t in self.seen) for i, steps in self.steps.items()}
-        self.lane_steps = self.steps[self.across]
-        self._chunked: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.input_steps = {
+            i: tuple(steps[t] for t in self.input_pointers) for i, steps in self.steps.items()
+        }
+        self.lane_steps = self.steps[self.lane_index]
+        self._chunks: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
-    def _buffer(self, step: int, pointer: int, level: int) -> PackBuffer:
-        """Packed in the order in which the loops from `level` inwards go through it."""
+    def _buffer(self, tensor: int, pointer: int, level: int) -> PackBuffer:
+        """Lay out an input in the order in which the loops from `level` inwards read it."""
         extents = dict(self.problem.extents)
         extents.update(self.loops[:level])
         inner = list(dict.fromkeys(i for i, _ in reversed(self.loops[level:])))
-        order = [i for i in inner if self.steps[i][step] and extents[i] > 1]
+        order = [i for i in inner if self.steps[i][tensor] and extents[i] > 1]
         steps, size = dict[str, int](), self.item
         for i in order:
             steps[i] = size
             size *= extents[i]
-            if i == self.across:  # rows begin where vectors do
+            if i == self.lane_index:  # rows begin where vectors do
                 size = -(-size // self.target.bytes) * self.target.bytes
-        return PackBuffer(step, pointer, level, tuple(reversed(order)), steps, size)
+        return PackBuffer(tensor, pointer, level, tuple(reversed(order)), steps, size)
 
     @cached_property
     def reserved(self) -> int:
-        """Registers, from the last one down, that encodings need for themselves."""
-        lengths = [step for i, step in self.loops[:-1] if i == self.across]
-        lengths.append(self.problem.extents[self.across])
+        """The number of registers, from the last one down, that encodings need for themselves."""
+        lengths = [step for i, step in self.loops[:-1] if i == self.lane_index]
+        lengths.append(self.problem.extents[self.lane_index])
         tails = any(n % self.lanes for n in lengths)
-        read = (*self.seen, len(self.seen))
+        read = (*self.input_pointers, len(self.input_pointers))
         gathers = any(self.lane_steps[t] not in (0, self.items[t]) for t in read)
         if self.target.masked:
             return int(gathers)
@@ -95,23 +97,22 @@ class Scopes:
         return 2 if gathers or blends else int(tails)
 
     @cached_property
-    def most(self) -> int:
-        """Accumulators that fit."""
+    def max_accumulators(self) -> int:
         spare = max(SPARE, 1 + len(self.problem.inputs))
         return self.target.registers - self.reserved - spare
 
     def chunks(self, level: int, extent: int) -> list[tuple[int, int]]:
-        """(offset, width) of the vectors of the lanes' index, in the loops from `level` inwards."""
+        """Return (offset, width) of the lane index's vectors, in the loops from `level` inwards."""
         key = level, extent
-        if key not in self._chunked:
-            self._chunked[key] = self._chunks(level, extent)
-        return self._chunked[key]
+        if key not in self._chunks:
+            self._chunks[key] = self._split(level, extent)
+        return self._chunks[key]
 
-    def _chunks(self, level: int, extent: int) -> list[tuple[int, int]]:
+    def _split(self, level: int, extent: int) -> list[tuple[int, int]]:
         if level == self.last:
             return [(o, min(self.lanes, extent - o)) for o in range(0, extent, self.lanes)]
         index, step = self.loops[level]
-        if index != self.across:
+        if index != self.lane_index:
             return self.chunks(level + 1, extent)
         return [
             (start + o, w)
@@ -120,36 +121,40 @@ class Scopes:
         ]
 
     def vectors(self, level: int, extents: Extents, indices: list[str]) -> int:
-        """The vectors that the points of `indices` in the loops from `level` inward make."""
-        lanes = len(self.chunks(level, extents[self.across])) if self.across in indices else 1
-        return lanes * math.prod(extents[i] for i in indices if i != self.across)
+        """Count the vectors of the points of `indices`, in the loops from `level` inwards."""
+        lanes = (
+            len(self.chunks(level, extents[self.lane_index])) if self.lane_index in indices else 1
+        )
+        return lanes * math.prod(extents[i] for i in indices if i != self.lane_index)
 
     def fits(self, level: int, extents: Extents) -> bool:
-        return self.vectors(level, extents, self.kept) <= self.most
+        return self.vectors(level, extents, self.output_indices) <= self.max_accumulators
 
     def starts(self, level: int, extents: Extents) -> bool:
-        """Do accumulators live in registers from this loop inwards?"""
-        if level < self.packed:
+        """Return whether accumulators live in registers from this loop inwards."""
+        if level < self.pack_level:
             return False
         if level == self.last:
             return True
         if not self.fits(level, extents):
             return False
         indices = [i for i, _ in self.loops[level:]]
-        return indices[0] not in self.kept or all(i in self.kept for i in indices)
+        return indices[0] not in self.output_indices or all(
+            i in self.output_indices for i in indices
+        )
 
     @cached_property
     def through_memory(self) -> bool:
-        """Are there sums that leave the registers before they are complete?"""
+        """Whether sums leave the registers before they are complete."""
         return self._through_memory(0, dict(self.problem.extents))
 
     def _through_memory(self, level: int, extents: Extents) -> bool:
         if self.starts(level, extents):
-            return self.incomplete(extents)
+            return self.is_partial(extents)
         index, step = self.loops[level]
         full, tail = divmod(extents[index], step)
         left = [e for e in (step if full else 0, tail) if e]
         return any(self._through_memory(level + 1, {**extents, index: e}) for e in left)
 
-    def incomplete(self, extents: Extents) -> bool:
+    def is_partial(self, extents: Extents) -> bool:
         return any(extents[i] != self.problem.extents[i] for i in self.problem.reduced)

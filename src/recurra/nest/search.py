@@ -1,7 +1,7 @@
 """Searches over action sequences (LoopTune, section 4): greedy, beam, random, exhaustive.
 
-Each asks an evaluator for GFLOPS of nests and keeps the best it has seen. Children are ranked by
-GFLOPS; the published beams sort them by the name of the action, which is why widths 2 found little.
+Each queries an evaluator for the GFLOPS of nests. Children are ranked by GFLOPS; the published
+beams sort them by the name of the action, which is why those of width 2 found little.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
 
 from recurra.errors import RecurraError
 from recurra.nest.actions import Actions
@@ -22,71 +21,76 @@ Clock = Callable[[], float]
 FEW = 6  # nests in a ranking
 
 
+class Budget:
+    """A budget of seconds, from now on."""
+
+    def __init__(self, seconds: float, clock: Clock = time.perf_counter) -> None:
+        self.seconds, self.clock, self.begin = seconds, clock, clock()
+
+    def spent(self) -> float:
+        return self.clock() - self.begin
+
+    def left(self, share: float = 1.0) -> float:
+        """Return the seconds left of a share of the budget; negative if more was spent."""
+        return share * self.seconds - self.spent()
+
+
 @dataclass(frozen=True)
 class FoundNest:
-    """The best nest of a search, and how it was come by."""
+    """The best nest of a search, and the search's statistics."""
 
     nest: Nest
     gflops: float
     seconds: float
     evaluated: int
-    """Different nests whose GFLOPS were asked for."""
+    """Distinct nests"""
     finished: bool
-    """Did the search end by itself, before its time was up?"""
+    """Whether the search ended by itself, before its time was up"""
     trace: tuple[tuple[float, float], ...]
     """(seconds, GFLOPS) of every improvement"""
     ranking: tuple[tuple[float, str], ...]
-    """(GFLOPS, order) of the best few; of nests that share a measurement, one"""
+    """(GFLOPS, order) of the best few; one of those that share a measurement"""
 
 
 class _TimeUp(Exception):
-    """Unwinds a search."""
+    """The end of a search's budget, which unwinds it."""
 
 
 @dataclass
 class SearchRun:
-    """One search under way: what it may still spend, what it has seen."""
+    """The state of one search: its budget, and the nests evaluated so far."""
 
     evaluate: Evaluate
     actions: Actions
-    seconds: float = float("inf")
-    clock: Clock = time.perf_counter
+    budget: Budget
     tell: Callable[[float, float, int], None] | None = None
-    """Told (seconds, best GFLOPS, evaluated) after every new nest."""
+    """Called with (seconds, best GFLOPS, evaluated) after every new nest."""
     seen: dict[str, float] = field(default_factory=dict)
     best: tuple[float, Nest] | None = None
     trace: list[tuple[float, float]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.begin = self.clock()
-
-    def spent(self) -> float:
-        return self.clock() - self.begin
-
     def __call__(self, nest: Nest) -> float:
-        """GFLOPS; raises when the time is up, but not before the first nest is known."""
-        if self.best and self.spent() > self.seconds:
+        """Return a nest's GFLOPS; end the search if the time is up and one nest is known."""
+        if self.best and self.budget.left() < 0:
             raise _TimeUp
         key = nest.order
         if key not in self.seen:
             self.seen[key] = gflops = self.evaluate(nest)
             if self.best is None or gflops > self.best[0]:
                 self.best = gflops, nest
-                self.trace.append((self.spent(), gflops))
+                self.trace.append((self.budget.spent(), gflops))
             if self.tell:
-                self.tell(self.spent(), self.best[0], len(self.seen))
+                self.tell(self.budget.spent(), self.best[0], len(self.seen))
         return self.seen[key]
 
     def ranked(self, nest: Nest) -> list[tuple[float, Nest]]:
-        """The nests one action away, best first."""
-        ways = [(self(n), n) for n in self.actions.successors(nest).values()]
-        return sorted(ways, key=lambda way: -way[0])
+        """Return (GFLOPS, nest) of the nests one action away, best first."""
+        children = [(self(n), n) for n in self.actions.successors(nest).values()]
+        return sorted(children, key=lambda child: -child[0])
 
 
-class SearchStrategy(Protocol):
-    """A strategy: explores from a nest, by asking the run; returns when it has nothing left."""
-
-    def __call__(self, run: SearchRun, start: Nest, random: Random) -> None: ...
+SearchStrategy = Callable[[SearchRun, Nest, Random], None]
+"""Explores from a nest by calling the run; returns when nothing is left."""
 
 
 def search(
@@ -100,8 +104,8 @@ def search(
     clock: Clock = time.perf_counter,
     tell: Callable[[float, float, int], None] | None = None,
 ) -> FoundNest:
-    """The best nest that `strategy` finds from `start` within `seconds`."""
-    run = SearchRun(evaluate, actions, seconds, clock, tell)
+    """Return the best nest that `strategy` finds from `start` within `seconds`."""
+    run = SearchRun(evaluate, actions, Budget(seconds, clock), tell)
     finished = True
     try:
         run(start)
@@ -112,11 +116,12 @@ def search(
     gflops, nest = run.best
     once = {g: order for order, g in reversed(run.seen.items())}
     ranking = tuple(sorted(once.items(), reverse=True)[:FEW])
-    return FoundNest(nest, gflops, run.spent(), len(run.seen), finished, tuple(run.trace), ranking)
+    spent, trace = run.budget.spent(), tuple(run.trace)
+    return FoundNest(nest, gflops, spent, len(run.seen), finished, trace, ranking)
 
 
 def greedy(lookahead: int) -> SearchStrategy:
-    """Goes to the first step toward the best nest within `lookahead` actions, if it is better."""
+    """Step toward the best nest within `lookahead` actions, as long as it is better."""
 
     def strategy(run: SearchRun, start: Nest, random: Random) -> None:
         here, gflops = start, run(start)
@@ -134,16 +139,16 @@ def greedy(lookahead: int) -> SearchStrategy:
 
 
 def _within(run: SearchRun, nest: Nest, depth: int) -> Iterator[tuple[float, list[Nest]]]:
-    """(GFLOPS, the nests on the way) of everything within `depth` actions."""
+    """Yield (GFLOPS, the path) of every nest within `depth` actions."""
     for after in run.actions.successors(nest).values():
         yield run(after), [after]
         if depth > 1:
-            for gflops, way in _within(run, after, depth - 1):
-                yield gflops, [after, *way]
+            for gflops, path in _within(run, after, depth - 1):
+                yield gflops, [after, *path]
 
 
 def beam_dfs(width: int) -> SearchStrategy:
-    """Depth first: from every nest the `width` best children, the best one to its end first."""
+    """Depth first: the `width` best children of every nest, the best one first."""
 
     def strategy(run: SearchRun, start: Nest, random: Random) -> None:
         deepest: dict[tuple[str, int], int] = {}
@@ -151,7 +156,7 @@ def beam_dfs(width: int) -> SearchStrategy:
         def explore(nest: Nest, left: int) -> None:
             key = (nest.order, nest.cursor)
             if left <= deepest.get(key, 0):
-                return  # was explored with as many actions left
+                return  # it was explored with as many actions left
             deepest[key] = left
             for _, child in run.ranked(nest)[:width]:
                 explore(child, left - 1)
@@ -162,7 +167,7 @@ def beam_dfs(width: int) -> SearchStrategy:
 
 
 def beam_bfs(width: int) -> SearchStrategy:
-    """Breadth first: of every nest of a layer the `width` best children make the next layer."""
+    """Breadth first: the `width` best children of every nest of a layer are the next layer."""
 
     def strategy(run: SearchRun, start: Nest, random: Random) -> None:
         layer, seen = [start], {(start.order, start.cursor)}
@@ -179,27 +184,27 @@ def beam_bfs(width: int) -> SearchStrategy:
 
 
 def random_walks(run: SearchRun, start: Nest, random: Random) -> None:
-    """Episodes of random legal actions, until time is up or a hundred in a row saw nothing new."""
+    """Walk at random until the time is up or a hundred episodes in a row found nothing new."""
     idle = 0
     while idle < 100:
         nest, known = start, len(run.seen)
         for _ in range(run.actions.steps):
-            ways = list(run.actions.successors(nest).values())
-            if not ways:
+            children = list(run.actions.successors(nest).values())
+            if not children:
                 break
-            nest = random.choice(ways)
+            nest = random.choice(children)
             run(nest)
         idle = 0 if len(run.seen) > known else idle + 1
 
 
 def exhaustive(run: SearchRun, start: Nest, random: Random) -> None:
-    """Every nest that an episode can reach: the oracle of a small space."""
+    """Evaluate every nest that an episode can reach: the oracle of a small space."""
     for nest in reachable(start, run.actions):
         run(nest)
 
 
 def reachable(start: Nest, actions: Actions) -> Iterator[Nest]:
-    """Every (nest, cursor) within the actions of one episode, nearest first, each once."""
+    """Yield every (nest, cursor) within the actions of one episode, nearest first, each once."""
     seen, layer = {(start.order, start.cursor)}, [start]
     yield start
     for _ in range(actions.steps):

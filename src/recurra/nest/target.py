@@ -1,4 +1,4 @@
-"""VectorTarget: the registers and lanes that code is generated for; what this machine can run."""
+"""VectorTarget: the vector registers that code is generated for, and those of this machine."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from recurra.nest.problem import ITEM_BYTES
 
 @dataclass(frozen=True)
 class VectorTarget:
-    """A vector machine: `bytes` per register, how many registers, and how it is encoded."""
+    """A set of vector instructions: `bytes` per register, and how many registers there are."""
 
     name: str
     bytes: int
     registers: int
     masked: bool
-    """Are there mask registers? Otherwise masks and blends cost vector registers."""
+    """Whether there are mask registers; otherwise masks and blends cost vector registers."""
     needs: frozenset[str]
-    """The features, as Linux names them, of the instructions that are used."""
+    """The features of the processor, as Linux names them, that the instructions need."""
 
     def lanes(self, dtype: str) -> int:
         return self.bytes // ITEM_BYTES[dtype]
@@ -41,7 +41,7 @@ TARGETS: Mapping[str, VectorTarget] = {t.name: t for t in (AVX512, AVX2)}
 
 @cache
 def features() -> frozenset[str]:
-    """The features of processor and operating system; empty if they are unknown (not Linux)."""
+    """Return the features of processor and operating system; none where there is no Linux."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return frozenset()
     info = Path("/proc/cpuinfo")
@@ -50,12 +50,12 @@ def features() -> frozenset[str]:
 
 
 def runnable() -> tuple[VectorTarget, ...]:
-    """The targets that this machine can run, widest first."""
+    """Return the targets that this machine can run, widest first."""
     return tuple(t for t in TARGETS.values() if t.needs <= features())
 
 
 def target(name: str | None = None) -> VectorTarget:
-    """The target of that name, or the widest there is; BackendError if it cannot run here."""
+    """Return the target of that name, or the widest; raise BackendError if it cannot run here."""
     if name is None:
         if not runnable():
             raise BackendError(

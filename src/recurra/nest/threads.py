@@ -1,20 +1,16 @@
 """Teams: threads that share the trips of a nest's outermost loop.
 
-Each thread runs the code of a smaller problem, the outermost index cut to its share of the points,
-on pointers that are moved to where its share begins. No two of them write to the same element.
+Each thread runs the code of a smaller problem, the outermost index restricted to its share of the
+points, on pointers to the beginning of its share. No two threads write to the same element.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cache
-
-import numpy as np
-from numpy.typing import NDArray
 
 from recurra.nest.loops import Nest, restricted, scheduled
 from recurra.nest.problem import ITEM_BYTES
@@ -22,19 +18,14 @@ from recurra.nest.problem import ITEM_BYTES
 
 @dataclass(frozen=True)
 class ThreadPart:
-    """The part of one thread: a nest over fewer points, `start` of them further."""
+    """The share of one thread: a nest over fewer points, which begin at `start`."""
 
     nest: Nest
     start: int
 
 
-def available() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def parts(nest: Nest, threads: int) -> list[ThreadPart]:
-    """The shares of at most so many threads, as even as whole trips allow."""
+    """Return the shares of at most so many threads, as even as whole trips allow."""
     index, step = nest.steps[0]
     extent = nest.problem.extents[index]
     trips = -(-extent // step)
@@ -44,8 +35,7 @@ def parts(nest: Nest, threads: int) -> list[ThreadPart]:
 
 
 def shared(nest: Nest, threads: int) -> Nest | None:
-    """The nest with its outermost loop shared by two threads or more; with a loop more, where it
-    has too few trips.
+    """Return the nest with its outermost loop shared by threads, with one more loop where needed.
 
     None where no index of the output has two trips to share.
     """
@@ -65,12 +55,12 @@ def shared(nest: Nest, threads: int) -> Nest | None:
 
 
 class Team:
-    """A parallel nest, loaded: called with the addresses of its tensors, inputs first.
+    """A parallel nest, loaded: `call` takes the addresses of its tensors, inputs first.
 
-    `load` gives the function of a nest that is not parallel.
+    `load` returns the function of a nest that is not parallel.
     """
 
-    address = None  # there is no function of the pointers alone
+    address = None  # no single native function runs it
 
     def __init__(
         self, nest: Nest, threads: int, load: Callable[[Nest], Callable[..., None]]
@@ -83,7 +73,7 @@ class Team:
         self.work = [(calls[x.nest], [s * x.start for s in steps]) for x in self.parts]
 
     def call(self, *addresses: int) -> None:
-        """Returns when all threads have done their share; this one does the first."""
+        """Run all shares, the first in this thread, and return when they are done."""
         (first, _), *others = self.work
         running = [
             _pool(len(others)).submit(call, *(a + o for a, o in zip(addresses, moved, strict=True)))
@@ -94,20 +84,11 @@ class Team:
         finally:
             _wait_for(running)
 
-    def times(self, addresses: Sequence[int], runs: int) -> NDArray[np.float64]:
-        """Seconds of wall clock of each of `runs` runs."""
-        found = np.empty(runs)
-        for k in range(runs):
-            start = time.perf_counter_ns()
-            self.call(*addresses)
-            found[k] = (time.perf_counter_ns() - start) * 1e-9
-        return found
-
 
 def _wait_for(running: Sequence[Future[None]]) -> None:
-    """Return when all have ended: until then, also after Ctrl-C, arrays must not be freed.
+    """Wait until all have ended, also after Ctrl-C, since they use the caller's arrays.
 
-    Raises what the first of them has raised.
+    Raises the exception of the first that failed.
     """
     interrupted: KeyboardInterrupt | None = None
     while not all(future.done() for future in running):
@@ -126,5 +107,5 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "recurra-nest")
 
 
-if hasattr(os, "register_at_fork"):  # a child has the pools of its parent, and none of the threads
+if hasattr(os, "register_at_fork"):  # a child inherits pools without their threads
     os.register_at_fork(after_in_child=_pool.cache_clear)

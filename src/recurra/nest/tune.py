@@ -1,11 +1,10 @@
-"""`recurra tune`: searches a schedule for one contraction and says how good it is."""
+"""`recurra tune`: search a schedule for one contraction and report its speed."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +16,7 @@ from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
 from recurra.nest.actions import PRESETS, Actions
-from recurra.nest.agents.policy import shipped
+from recurra.nest.agents.policy import load, shipped
 from recurra.nest.check import Examination
 from recurra.nest.default_schedule import standard, tiles
 from recurra.nest.einsum import from_sizes
@@ -26,7 +25,7 @@ from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measure import LONG, Evaluator, Standing, compared, verified
 from recurra.nest.packing import packed
 from recurra.nest.problem import Combine, NestProblem, Post, expect_problem, expect_seconds
-from recurra.nest.search import FoundNest, strategy
+from recurra.nest.search import Budget, FoundNest, strategy
 from recurra.nest.search import search as searched
 from recurra.nest.target import VectorTarget, target
 from recurra.nest.threads import shared
@@ -35,26 +34,26 @@ from recurra.support import atomic_write
 Tell = Callable[[float, float, int], None]
 
 FINALISTS = 3  # of each search
-TILED, SEARCHED, PACKED = 0.3, 0.6, 0.7  # of the time, until then; the rest is for the finalists
-VERIFIED = 0.5  # of the rest, until then; then they are compared
-LEAST_S = 0.5  # seconds for checking and comparing: less does not tell finalists apart
+TILED, SEARCHED, PACKED = 0.3, 0.6, 0.7  # shares of the time at which these phases end
+VERIFIED = 0.5  # share of the rest for checking the finalists; then they are compared
+LEAST_S = 0.5  # seconds for checking and comparing: with fewer, the order is noise
 
 
 @dataclass(frozen=True)
 class Tuned:
     """The finalists of a search, measured in turns.
 
-    They are the untiled nest, the standard one, and the best few that were found from either.
+    They are the untiled nest, the standard one, and the best few found from either.
     """
 
     target: VectorTarget
     search: str
     found: FoundNest
-    """From the untiled nest"""
+    """The search from the untiled nest"""
     refined: FoundNest
-    """From the standard one"""
+    """The search from the standard one"""
     measured: int
-    """Programs that were compiled and run during the search"""
+    """Programs that were compiled and run"""
     finalists: Mapping[str, tuple[Nest, Standing]]
 
     @property
@@ -75,7 +74,7 @@ class Tuned:
         return "\n".join([str(self.nest.problem.statement), *rows])
 
     def report(self) -> dict[str, object]:
-        """The result, as plain data for JSON."""
+        """Return the result as plain data for JSON."""
         return {
             "problem": str(self.nest.problem),
             "target": self.target.name,
@@ -107,7 +106,7 @@ def tuned(
     """Search from the untiled and from the standard nest, try tiles and copies, compare the best.
 
     `beside` are further finalists, by name; so are the best one with inputs packed, where that
-    was faster, and all of them for `threads`. `seconds` are for all of that: where they do not
+    was faster, and all of them for `threads`. `seconds` are for everything: where they do not
     suffice, there are fewer finalists, one at least, and fewer rounds of measuring them in turns.
 
     Every finalist's answer is compared with the oracle first; raises KernelError if one is wrong.
@@ -118,9 +117,9 @@ def tuned(
     budget = Budget(seconds)
     evaluate = Evaluator(problem, on)
     nests = {"untiled": untiled(problem), "standard": standard(problem, on), **(beside or {})}
-    evaluate(nests["standard"])  # what takes far longer than this is not measured to the end
+    evaluate(nests["standard"])  # nests that take far longer are given up
     nests.update(_tiles(problem, evaluate, lambda: budget.left(TILED) > 0))
-    short = evaluate.best is not None and evaluate.best < LONG  # then a nest takes no time
+    short = evaluate.best is not None and evaluate.best < LONG  # a nest takes no time
     results: list[FoundNest] = []
     for start, name in (("untiled", "found"), ("standard", "refined")):
         begin = start if short or budget.left(SEARCHED) > 0 else "standard"
@@ -131,7 +130,7 @@ def tuned(
             actions or Actions(),
             seconds=max(0.0, budget.left(SEARCHED)) / (2 - len(results)),
             seed=seed,
-            tell=tell and _later(tell, results),
+            tell=tell and _offset(tell, results),
         )
         results.append(result)
         good = [order for gflops, order in result.ranking if gflops > result.gflops / 2]
@@ -170,7 +169,7 @@ def tuned(
 
 
 def _tiles(problem: NestProblem, evaluate: Evaluator, more: Callable[[], bool]) -> dict[str, Nest]:
-    """Return the fastest few of the cheapest tiles, by name, of those that there is time for."""
+    """Return the fastest few of the cheapest tiles, by name, while `more` returns True."""
     usual = standard(problem, evaluate.target).order
     tried = takewhile(lambda _: more(), tiles(problem, evaluate.target))
     found = [nest for nest in tried if evaluate(nest) and nest.order != usual]
@@ -178,19 +177,8 @@ def _tiles(problem: NestProblem, evaluate: Evaluator, more: Callable[[], bool]) 
     return {f"tile {nest.order.split(' | ')[0]}": nest for nest in best}
 
 
-class Budget:
-    """Seconds of wall clock that may be spent from now on."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.begin = seconds, time.perf_counter()
-
-    def left(self, share: float = 1.0) -> float:
-        """Return what is left of a share of them; negative if more was spent."""
-        return share * self.seconds - (time.perf_counter() - self.begin)
-
-
-def _later(tell: Tell, before: Sequence[FoundNest]) -> Tell:
-    """Tells on, counted from the first search."""
+def _offset(tell: Tell, before: Sequence[FoundNest]) -> Tell:
+    """Wrap `tell` so that it counts from the beginning of the first search."""
     spent, evaluated = sum(f.seconds for f in before), sum(f.evaluated for f in before)
     return lambda seconds, best, count: tell(spent + seconds, best, evaluated + count)
 
@@ -243,15 +231,15 @@ class Tune:
         problem = from_sizes(
             self.words, extents, dtype=self.dtype, combine=self.combine, post=self.post
         )
-        if self.out is not None:
-            try:
-                self.out.touch()
-            except OSError as error:
-                raise RecurraError(f"{self.out} cannot be written", facts=str(error)) from None
+        expect_file(self.out)
         on = target(self.backend)
         if self.keep:
             expect_writable(problem, on.name, self.threads)
-        with _progress(self.search, self.seconds) as tell:
+        with progress_bar(self.search) as show:
+
+            def tell(spent: float, best: float, count: int) -> None:
+                show(spent, self.seconds, f"{best:.1f} GFLOPS, {count} nests")
+
             best = tuned(
                 problem,
                 on,
@@ -266,20 +254,22 @@ class Tune:
         if self.out is not None:
             atomic_write.save(self.out, f"{best.nest}\n")
         failed: RecurraError | None = None
-        kept = None
+        stored = None
         try:
-            kept = self.kept(best) if self.keep else None
-        except RecurraError as error:  # what was found is told all the same
+            stored = self.store(best) if self.keep else None
+        except RecurraError as error:  # the result is printed all the same
             failed = error
-        told = json.dumps({**best.report(), "kept": kept}) if self.json else _summary(best)
-        has_place = self.keep and not self.json and not failed
-        print(f"{told}\n\n{_keeping(kept)}" if has_place else told)
+        report = json.dumps({**best.report(), "kept": stored}) if self.json else _summary(best)
+        if self.keep and not self.json and not failed:
+            report += "\n\n"
+            report += f"kept in {stored}" if stored else "not kept: a nest that is as good is"
+        print(report)
         if failed:
             raise failed
         return 0
 
-    def kept(self, best: Tuned) -> str | None:
-        """Keep the nest and say where; None if one that is as good was there."""
+    def store(self, best: Tuned) -> str | None:
+        """Store the nest and return its path; None if one that is as good was there."""
         standing = best.finalists[best.best][1]
         share = standing.of_peak / self.threads
         entry = StoredNest(
@@ -289,22 +279,25 @@ class Tune:
         return str(path(best.nest.problem, best.target.name, self.threads)) if save(entry) else None
 
 
-def _keeping(kept: str | None) -> str:
-    return f"kept in {kept}" if kept else "not kept: a nest that is as good is"
-
-
 def _policy(path: Path | None, problem: NestProblem) -> dict[str, Nest]:
-    """Find where a policy ends, if there is one for so many loops."""
-    from recurra.nest.agents.policy import load
-
+    """Return the last nest of a policy's episode, if there is a policy for so many loops."""
     policy = load(path) if path else None
     if policy is None or len(untiled(problem).loops) > policy.actions.max_loops:
         return {}
     return {"policy": policy.path(problem)[-1]}
 
 
+def expect_file(path: Path | None) -> None:
+    """Raise RecurraError unless a result can be written there, before the work for it begins."""
+    try:
+        if path is not None:
+            path.touch()
+    except OSError as error:
+        raise RecurraError(f"{path} cannot be written", facts=str(error)) from None
+
+
 def read_sizes(text: str) -> Mapping[str, int] | list[int]:
-    """`128,64,32` or `m=128,k=64,n=32`; raises RecurraError."""
+    """Parse `128,64,32` or `m=128,k=64,n=32`; raise RecurraError for anything else."""
     words = [word.strip() for word in text.split(",")]
     if all(re.fullmatch(r"-?\d+", word) for word in words):
         return [int(word) for word in words]
@@ -322,22 +315,18 @@ def read_sizes(text: str) -> Mapping[str, int] | list[int]:
 
 
 @contextmanager
-def _progress(name: str, seconds: float) -> Generator[Tell]:
-    """A bar over the time that a search may take, on standard error."""
+def progress_bar(name: str) -> Generator[Callable[[float, float, str], None]]:
+    """Show a bar on standard error, updated by calls with (done, total, note)."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.progress import Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
+    columns = (*Progress.get_default_columns(), TextColumn("{task.fields[note]}"))
     console = Console(stderr=True)
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bars:
-        task = bars.add_task(name, total=seconds, note="")
-
-        def tell(spent: float, best: float, count: int) -> None:
-            bars.update(task, completed=spent, note=f"{best:.1f} GFLOPS, {count} nests")
-
-        yield tell
+        task = bars.add_task(name, note="")
+        yield lambda done, total, note: bars.update(task, completed=done, total=total, note=note)
 
 
 def _summary(tuned: Tuned) -> str:

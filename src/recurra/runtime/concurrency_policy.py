@@ -18,7 +18,7 @@ from recurra.cost.thresholds import MAX_STRETCH_LAUNCHES, MIN_STRETCH_LAUNCHES, 
 from recurra.runtime.host_executor import Execution
 from recurra.window.ab_trial import WORTH
 from recurra.window.gain_model import LEAST_GAIN, Judgment
-from recurra.window.thread_pool import Ran
+from recurra.window.thread_pool import ThreadSpan
 from recurra.window.timed_stretches import Stretch
 
 
@@ -80,7 +80,7 @@ class RunLaunches:
 
     execution: Execution
     how: Judged | str = ""
-    spans: Collection[Ran] = ()
+    spans: Collection[ThreadSpan] = ()
 
 
 def judged_on(threads: int) -> Judged:

@@ -1,13 +1,13 @@
 """Run kernels out of order inside a small window of a program (ACS)."""
 
-from recurra.window.core import State as State
-from recurra.window.core import Window as Window
 from recurra.window.executor import Executor as Executor
 from recurra.window.executor import Launch as Launch
 from recurra.window.failures import KernelError as KernelError
 from recurra.window.kernel import Kernel as Kernel
 from recurra.window.kernel import Trace as Trace
-from recurra.window.native.twin import NativeWindow as NativeWindow
+from recurra.window.native.native_window import NativeWindow as NativeWindow
+from recurra.window.python_window import State as State
+from recurra.window.python_window import Window as Window
 from recurra.window.task import MEMORY as MEMORY
 from recurra.window.task import Segment as Segment
 from recurra.window.task import Task as Task

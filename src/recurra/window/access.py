@@ -1,6 +1,6 @@
-"""Arrays → the bytes they touch, by their addresses, without importing who made them.
+"""Arrays → the segments of memory that they occupy, without importing their libraries.
 
-Of a file that is mapped into memory, the bytes are those of the file: it may be mapped twice.
+Bytes of a file that is mapped into memory are numbered by the file: it may be mapped twice.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ BARRIER = "leave reads and writes out, so that the kernel is a barrier"
 
 
 def segments(arrays: Iterable[object]) -> tuple[Segment, ...]:
-    """The segments of NumPy arrays, CPU tensors, and segments; empty ones touch nothing."""
+    """Return the segments of NumPy arrays, CPU tensors and segments, without empty ones."""
     return tuple(segment for array in arrays if (segment := segment_of(array)).size)
 
 
 def filled(arrays: Iterable[object]) -> tuple[Segment, ...]:
-    """The segments of arrays that fill them: writing all elements writes every byte."""
+    """Return the segments of those arrays that have no gaps between their elements."""
     return tuple(
         segment
         for array in arrays
@@ -32,14 +32,14 @@ def filled(arrays: Iterable[object]) -> tuple[Segment, ...]:
 
 
 def segment_of(array: object) -> Segment:
-    """The segment from the first to the last byte that an array's shape and strides reach.
+    """Return the segment from an array's first to its last byte.
 
-    Raises WindowError for what has no address here.
+    Raises WindowError for objects without an address in this process.
     """
     if isinstance(array, Segment):
         return array
     interface = getattr(array, "__array_interface__", None)
-    if interface is not None and isinstance(interface["data"], tuple):  # others give a copy
+    if interface is not None and isinstance(interface["data"], tuple):  # others copy
         return _numpy(array, interface)
     if hasattr(array, "untyped_storage"):
         return _torch(array)
@@ -50,8 +50,7 @@ def segment_of(array: object) -> Segment:
     )
 
 
-def _elsewhere(what: str, parts: str) -> WindowError:
-    """The error for something whose parts lie in several places."""
+def _scattered(what: str, parts: str) -> WindowError:
     return WindowError(
         f"{what} lies in several places",
         facts="reads= and writes= give arrays whose elements are numbers",
@@ -60,7 +59,7 @@ def _elsewhere(what: str, parts: str) -> WindowError:
 
 
 def is_scalar(value: object) -> bool:
-    """Is it one of NumPy's numbers, which are values and lie nowhere?"""
+    """Return whether a value is a NumPy scalar, which has no memory of its own."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.generic)
 
@@ -71,9 +70,9 @@ def _numpy(array: Any, interface: dict[str, Any]) -> Segment:
     if view.size == 0 or is_scalar(array):
         return Segment(0, 0)
     if view.dtype.hasobject:
-        raise _elsewhere("an array of objects", "the arrays in it")
+        raise _scattered("an array of objects", "the arrays in it")
     if hasattr(array, "filled"):
-        raise _elsewhere("a masked array", "x.data and x.mask")
+        raise _scattered("a masked array", "x.data and x.mask")
     low = high = interface["data"][0]
     for length, stride in zip(view.shape, view.strides, strict=True):
         reach = (length - 1) * stride
@@ -82,22 +81,22 @@ def _numpy(array: Any, interface: dict[str, Any]) -> Segment:
 
 
 def _byte(array: object, address: int) -> int:
-    """The number of a byte: its address, or that in the file that is mapped there."""
+    """Return the number of a byte: its address, or that in the file that is mapped there."""
     owner: Any = array
     while hasattr(base := getattr(owner, "base", None), "__array_interface__"):
         owner = base
     if base is None and getattr(getattr(owner, "flags", None), "owndata", False):
         return address  # NumPy has allocated it
-    return _somebodys_byte(owner, address)
+    return _foreign_byte(owner, address)
 
 
-def _somebodys_byte(owner: Any, address: int) -> int:
-    """The same of memory that somebody else has allocated, or mapped."""
+def _foreign_byte(owner: Any, address: int) -> int:
+    """Do the same for memory that NumPy or PyTorch did not allocate."""
     try:
         return number_of(address)
-    except OSError:  # no system that says what is mapped: files are known by their names
+    except OSError:  # a system without a list of maps: files are known by their names
         name, mode = getattr(owner, "filename", None), getattr(owner, "mode", "c")
-        if name is None or mode == "c":  # what is written there, is not in the file
+        if name is None or mode == "c":  # copy on write: not the file's bytes
             return address
         known = os.stat(name)
         start = owner.__array_interface__["data"][0]
@@ -110,11 +109,11 @@ def _torch(tensor: Any) -> Segment:
             f"a tensor on {tensor.device}", facts="these threads run kernels on the CPU only"
         )
     if str(tensor.layout) != "torch.strided" or tensor.is_nested:
-        raise _elsewhere(f"a tensor of layout {tensor.layout}", "x.indices() and x.values()")
+        raise _scattered(f"a tensor of layout {tensor.layout}", "x.indices() and x.values()")
     if tensor.numel() == 0:
         return Segment(0, 0)
     reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     storage, low = tensor.untyped_storage(), tensor.data_ptr()
     if not storage.resizable() or storage.is_shared():  # PyTorch has not allocated it
-        low = _somebodys_byte(storage, low)
+        low = _foreign_byte(storage, low)
     return Segment(low, (reach + 1) * tensor.element_size())

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -19,7 +20,7 @@ from tyro.conf import Positional, arg
 
 from recurra.support import atomic_write
 from recurra.support.optional_packages import needed_by
-from recurra.window import paper
+from recurra.window import paper_comparison
 from recurra.window.gpu import GPUS, Gpu
 from recurra.window.hlo import read_hlo
 from recurra.window.kernel import Trace, parse
@@ -79,17 +80,19 @@ class WindowRunCommand:
         if self.timeline is not None:
             expect_timeline(self.timeline)
         with needed_by("recurra window run", WindowError):
-            from recurra.window.torch.concurrent import load_native, without_gradients
+            import torch
+
+            from recurra.window.torch.concurrent import concurrent, load_native
         load_native(self.threads, self.slots, None)  # if that fails, no script has run
         script = self.script.absolute()
         sys.argv = [str(self.script), *self.arguments]
         sys.path.insert(0, str(script.resolve().parent))
-        policy = "always" if self.always else "learn"
-        explain = self.explain or self.timeline is not None
+        concurrent_block = concurrent(
+            self.threads, self.slots, policy="always" if self.always else "learn",
+            explain=self.explain or self.timeline is not None, check=self.check,
+        )  # fmt: skip
         try:
-            with without_gradients(
-                self.threads, self.slots, policy=policy, explain=explain, check=self.check
-            ) as block:
+            with torch.no_grad(), concurrent_block as block:
                 left = _run_script(script)
         except WindowError:
             raise
@@ -97,12 +100,12 @@ class WindowRunCommand:
             print(_without_our_frames(error, script), end="", file=sys.stderr)
             print("(it ran without gradients, inside window.concurrent())", file=sys.stderr)
             return 1
-        self._tell(block)
+        self._report(block)
         if left is not None:
             raise left
         return 0
 
-    def _tell(self, block: Block) -> None:
+    def _report(self, block: Block) -> None:
         print(json.dumps(block.counts) if self.json else block, file=sys.stderr)
         if self.timeline is not None and block.spans:
             block.save_timeline(self.timeline)
@@ -111,7 +114,7 @@ class WindowRunCommand:
 
 
 def _run_script(script: Path) -> SystemExit | None:
-    """Run it once read, since it may be a pipe; return how it ended by itself, if it asked to."""
+    """Run a script, which may be a pipe; return its SystemExit, if it raised one."""
     main, before = ModuleType("__main__"), sys.modules["__main__"]
     vars(main).update(__file__=str(script), __builtins__=builtins)
     sys.modules["__main__"] = main
@@ -125,14 +128,14 @@ def _run_script(script: Path) -> SystemExit | None:
 
 
 def _without_our_frames(error: Exception, script: Path) -> str:
-    """The traceback that the script would have by itself."""
-    told = traceback.TracebackException.from_exception(error)
-    files = [frame.filename for frame in told.stack]
+    """Return the traceback that the script would have by itself."""
+    report = traceback.TracebackException.from_exception(error)
+    files = [frame.filename for frame in report.stack]
     first = files.index(str(script)) if str(script) in files else 0
     ours = str(Path(__file__).parent)
-    frames = [f for f in told.stack[first:] if not f.filename.startswith(ours)]
-    told.stack = traceback.StackSummary.from_list(frames)
-    return "".join(told.format())
+    frames = [f for f in report.stack[first:] if not f.filename.startswith(ours)]
+    report.stack = traceback.StackSummary.from_list(frames)
+    return "".join(report.format())
 
 
 @dataclass(frozen=True)
@@ -193,9 +196,8 @@ class Simulate:
         if self.timeline is not None:
             _draw(self.timeline, runs)
         if self.json:
-            _print_json(
-                {"trace": trace.name, "kernels": len(trace), **_report(machine), "rows": rows}
-            )
+            head = {"trace": trace.name, "kernels": len(trace), **_report(machine)}
+            print(json.dumps({**head, "rows": rows}))
             return 0
         print(f"{trace.name}: {len(trace)} kernels on {machine.gpu.name}, {machine.slots} slots")
         _print_table(rows)
@@ -210,23 +212,13 @@ class Simulate:
             )
         found: dict[str, object] = {}
         if self.paper:
-            rows = paper.comparison(machine, self.kernels, _counting())
-            found["paper"] = [
-                {
-                    "what": r.what,
-                    "paper": r.paper,
-                    "ours": round(r.ours, 4),
-                    "within": r.within,
-                    "calibrated": r.calibrated,
-                    "holds": r.holds,
-                }
-                for r in rows
-            ]
+            rows = paper_comparison.comparison(machine, self.kernels, _counting())
+            found["paper"] = [{**vars(r), "ours": round(r.ours, 4), "holds": r.holds} for r in rows]
             if not self.json:
                 print(f"{'what':<46} {'paper':>6} {'ours':>6}")
                 print("\n".join(map(str, rows)))
         if self.sensitivity:
-            rows = paper.sensitivity(kernels=min(self.kernels, 400), tell=_counting())
+            rows = paper_comparison.sensitivity(kernels=min(self.kernels, 400), tell=_counting())
             found["sensitivity"] = [
                 {"family": r.family, "assumption": r.assumption}
                 | {p: round(g, 3) for p, g in r.gains.items()}
@@ -235,7 +227,7 @@ class Simulate:
             if not self.json:
                 _print_table(found["sensitivity"])
         if self.json:
-            _print_json(_report(machine) | found)
+            print(json.dumps(_report(machine) | found))
         return 0
 
 
@@ -275,7 +267,7 @@ class WindowBuildCommand:
 
     def __call__(self) -> int:
         from recurra.window.native.build import STREAMS, TORCH, build
-        from recurra.window.native.twin import load
+        from recurra.window.native.native_window import load
 
         window, lanes = build(), load().lanes
         streams = build(extension=STREAMS)
@@ -294,12 +286,12 @@ def read(program: str, gpu: Gpu, kernels: int = 900, batch: int = 0) -> Trace:
     """Read the program named on the command line. Raises WindowError for an unknown one."""
     kind, colon, name = program.partition(":")
     if kind == "synthetic" and colon:
-        if name not in paper.WORKLOADS:
+        if name not in paper_comparison.WORKLOADS:
             raise WindowError(
                 f"there is no synthetic program {name!r}",
-                facts=f"there are {', '.join(paper.WORKLOADS)}",
+                facts=f"there are {', '.join(paper_comparison.WORKLOADS)}",
             )
-        return replace(paper.WORKLOADS[name], kernels=kernels).trace()
+        return replace(paper_comparison.WORKLOADS[name], kernels=kernels).trace()
     if kind == "torch" and colon:
         return _recorded(name, gpu, batch)
     if program == "-":
@@ -313,7 +305,7 @@ def read(program: str, gpu: Gpu, kernels: int = 900, batch: int = 0) -> Trace:
 
 
 def _file(path: Path, gpu: Gpu) -> Trace:
-    """Read a file, by the end of its name."""
+    """Read a file, by its extension."""
     try:
         data = path.read_bytes()
         if path.name.endswith((".json", ".json.gz")):
@@ -340,28 +332,28 @@ def _machine(
     if gpu not in GPUS:
         raise WindowError(f"there is no GPU {gpu!r}", facts=f"there are {', '.join(GPUS)}")
     known = [f.name for f in fields(LaunchCosts)]
-    given: dict[str, float] = {}
+    changed: dict[str, float] = {}
     for text in costs:
         name, _, value = text.partition("=")
         try:
-            given[name] = float(value)
+            changed[name] = float(value)
         except ValueError:
-            given[name] = -1.0
-        if name not in known or not 0 <= given[name] < math.inf:
+            changed[name] = -1.0
+        if name not in known or not 0 <= changed[name] < math.inf:
             raise WindowError(
                 f"{text!r} is no cost",
                 facts=f"costs are {', '.join(known)}",
                 hint="--costs sync=20",
             )
-    return SimulatedGpu(GPUS[gpu], LaunchCosts(**given), slots, scheduled or 2 * slots, streams)
+    return SimulatedGpu(GPUS[gpu], LaunchCosts(**changed), slots, scheduled or 2 * slots, streams)
 
 
 def _policies(text: str) -> list[str]:
     names = [name for name in text.replace(" ", "").split(",") if name]
-    strange = [name for name in names if name not in POLICIES]
-    if strange or not names:
+    unknown = [name for name in names if name not in POLICIES]
+    if unknown or not names:
         raise WindowError(
-            f"there is no policy {', '.join(map(repr, strange or [text]))}",
+            f"there is no policy {', '.join(map(repr, unknown or [text]))}",
             facts=f"there are {', '.join(POLICIES)}",
         )
     return names
@@ -396,15 +388,14 @@ def _report(machine: SimulatedGpu) -> dict[str, object]:
 
 
 def _counting() -> Callable[[str], object]:
-    """Progress on standard error: one line that counts on a terminal, nothing elsewhere."""
-    done: list[str] = []
+    """Return a counter of steps on standard error: one line on a terminal, nothing elsewhere."""
+    steps = count(1)
 
-    def tell(what: str) -> None:
-        done.append(what)
+    def show(step: str) -> None:
         if sys.stderr.isatty():
-            print(f"\r{len(done):3d}  {what:<60}", end="", file=sys.stderr, flush=True)
+            print(f"\r{next(steps):3d}  {step:<60}", end="", file=sys.stderr, flush=True)
 
-    return tell
+    return show
 
 
 def _print_table(rows: Sequence[Mapping[str, object]]) -> None:
@@ -413,7 +404,3 @@ def _print_table(rows: Sequence[Mapping[str, object]]) -> None:
     wide = [max(len(c), *(len(row[k]) for row in cells)) for k, c in enumerate(columns)]
     for line in [columns, *cells]:
         print("  ".join(f"{cell:<{w}}" for cell, w in zip(line, wide, strict=True)).rstrip())
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value))

@@ -1,4 +1,4 @@
-"""Kernels that fail: their results must not be read, nor what would be computed from them."""
+"""Kernels that fail, and the memory that has no valid contents because of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recurra.window.task import Segment, Task, WindowError, overlap
 
 
 class KernelError(WindowError):
-    """A kernel raised; told to whoever first needs its result. `__cause__` is what it raised."""
+    """A kernel raised `__cause__`; raised where its result is first needed."""
 
     exit_code = 1
 
@@ -18,36 +18,36 @@ class UndeclaredWrite(KernelError):
     """A kernel wrote memory that it does not declare."""
 
 
-class Spoiled:
-    """Memory that failed kernels should have written, and why it was not.
+class PoisonedMemory:
+    """Memory that failed kernels should have written, with their errors.
 
-    What owns it is held until it is written: it must not be given to somebody else meanwhile.
+    Its owners are kept alive until it is written, so that it is not allocated again meanwhile.
     """
 
     def __init__(self) -> None:
         self._parts: list[tuple[Segment, KernelError, object]] = []
-        self._untold: dict[int, KernelError] = {}
+        self._unreported: dict[int, KernelError] = {}
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def nothing(self) -> bool:
-        """Is all memory good, and has every failure been told?"""
-        return not (self._parts or self._untold)
+    def is_clear(self) -> bool:
+        """Return whether all memory is valid and every error has been reported."""
+        return not (self._parts or self._unreported)
 
-    def blame(self, reads: Iterable[Segment]) -> KernelError | None:
-        """Why what is read is not there, if it is not."""
+    def error_of(self, reads: Iterable[Segment]) -> KernelError | None:
+        """Return the error of the first poisoned segment among these, if any."""
         reads = tuple(reads)
         return next((error for part, error, _ in self._parts if overlap(reads, (part,))), None)
 
-    def spoil(self, task: Task, error: KernelError, owner: object, *, first: bool) -> None:
-        """The task has not written what it should have; `first` if it raised the error itself."""
+    def poison(self, task: Task, error: KernelError, owner: object, *, first: bool) -> None:
+        """Poison what a task should have written; `first` if it raised the error itself."""
         self._parts += [(segment, error, owner) for segment in task.writes]
         if first:
-            self._untold[id(error)] = error
+            self._unreported[id(error)] = error
 
-    def mend(self, written: Iterable[Segment]) -> None:
-        """Every byte of these has been written: that memory is good again."""
+    def validate(self, written: Iterable[Segment]) -> None:
+        """Mark segments as valid, every byte of which has been written."""
         for whole in written:
             self._parts = [
                 (rest, error, owner)
@@ -55,20 +55,20 @@ class Spoiled:
                 for rest in subtract(part, whole)
             ]
 
-    def told(self, error: KernelError) -> KernelError:
-        """Somebody hears of it now."""
-        self._untold.pop(id(error), None)
+    def report(self, error: KernelError) -> KernelError:
+        """Mark an error as reported, and return it."""
+        self._unreported.pop(id(error), None)
         return error
 
-    def untold(self) -> list[KernelError]:
-        """Take the failures that nobody has been told of, oldest first."""
-        errors = list(self._untold.values())
-        self._untold.clear()
+    def take_unreported(self) -> list[KernelError]:
+        """Return the errors that were not reported, oldest first, and mark them as reported."""
+        errors = list(self._unreported.values())
+        self._unreported.clear()
         return errors
 
 
 def subtract(part: Segment, whole: Segment) -> list[Segment]:
-    """The parts of one segment outside another."""
+    """Return the parts of one segment outside another."""
     left = Segment(part.start, max(0, min(part.stop, whole.start) - part.start))
     start = max(part.start, whole.stop)
     right = Segment(start, max(0, part.stop - start))
@@ -76,8 +76,8 @@ def subtract(part: Segment, whole: Segment) -> list[Segment]:
 
 
 def failed(name: str, cause: BaseException, loc: Loc | None) -> KernelError:
-    """The error for a kernel that raised `cause`, launched at `loc`."""
-    if isinstance(cause, UndeclaredWrite):  # it says which kernel and where
+    """Return the error for a kernel that raised `cause`, launched at `loc`."""
+    if isinstance(cause, UndeclaredWrite):  # it names the kernel and the line
         return cause
     error = KernelError(
         f"kernel {name} failed: {type(cause).__name__}: {cause}",

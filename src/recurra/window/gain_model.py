@@ -1,4 +1,4 @@
-"""The gain model: kernels' times → whether, and how, it pays to run them side by side."""
+"""The gain model: durations of kernels → whether the next launches go through the window."""
 
 from __future__ import annotations
 
@@ -10,51 +10,50 @@ from recurra.window.list_schedule import gain
 from recurra.window.task import Task, WindowError
 
 NEW = 0.3  # the weight of the newest measurement
-TINY = 20e-6  # s: what takes less is run by the thread that launches it, if nothing holds it up
+TINY = 20e-6  # s: shorter kernels run in the thread that launches them, if they are ready
 OVERHEAD = 25e-6  # s: of a launch through the window; `recurra bench window` measures it
 LEAST_GAIN = 1.1  # below it the window is off
-SAMPLE, MOST = 64, 256  # launches of a stretch: at least, and if nobody waits for them
-SOON = 5  # times TINY: what takes longer is handed over, however long that takes
+SAMPLE, MOST = 64, 256  # launches of a stretch: at least, and at most if nothing waits
+SOON = 5  # times TINY: longer kernels go to workers, however long these take to wake
 
 
 def check_policy(policy: str, known: Sequence[str]) -> None:
-    """Raises WindowError for a word that says nothing of when the window is on."""
+    """Raise WindowError for an unknown policy."""
     if policy not in known:
         raise WindowError(f"policy {policy!r}", facts=f"it is one of {', '.join(known)}")
 
 
 @dataclass(frozen=True)
 class Outside:
-    """The kind of what the program does itself, between launches."""
+    """The kind of the program's own work between launches."""
 
     name: str
 
 
 class Durations:
-    """Seconds by kind of launch; the newest measurements count most."""
+    """Moving averages of seconds by kind of launch."""
 
     def __init__(self) -> None:
         self._seconds: dict[Hashable, float] = {}
 
     def learn(self, kind: Hashable, seconds: float) -> None:
-        """One more measurement."""
         before = self._seconds.get(kind, seconds)
         self._seconds[kind] = before + NEW * (seconds - before)
 
     def expect(self, kind: Hashable) -> float | None:
-        """The expected seconds of a kind of kernel; None if it was never seen."""
+        """Return the expected seconds of a kind of kernel; None for an unknown one."""
         return self._seconds.get(kind)
 
     def rows(self) -> list[dict[str, object]]:
-        """The durations, as rows of a table."""
+        """Return the durations as rows of a table."""
         return [{"kernel": str(k), "µs": round(1e6 * s, 1)} for k, s in self._seconds.items()]
 
 
 class Judgment:
-    """Decides, from what was learned, how the next launches run.
+    """Decides from measurements how the next launches run.
 
-    A first stretch goes through the window, and is all that is needed where list scheduling of it
-    shows that it cannot pay. Else a `Trial` decides.
+    A first stretch goes through the window. If its list schedule shows that the window cannot pay,
+    it is off; otherwise a `Trial` decides.
     """
 
     def __init__(self, threads: int, slots: int):
@@ -62,24 +61,24 @@ class Judgment:
         self.durations = Durations()
         self.trial = Trial()
         self.predicted: float | None = None  # the gain of the first stretch
-        self.wake = 0.0  # s: until a sleeping thread has begun
-        self._weights: dict[Hashable, float] = {}  # the same for all stretches of an examination
+        self.wake = 0.0  # s: latency of a sleeping thread
+        self._weights: dict[Hashable, float] = {}  # constant during a trial
 
     def tiny(self, kind: Hashable) -> bool:
-        """Would handing it to a thread cost more than running it in place?"""
+        """Return whether a worker costs more than running such a kernel in place."""
         expected = self.durations.expect(kind)
         return expected is not None and expected < max(TINY, min(self.wake, SOON * TINY))
 
     def woke(self, seconds: float) -> None:
-        """A sleeping thread took so long to begin; one that was disturbed counts little."""
+        """Record the latency of a sleeping thread, with outliers capped."""
         self.wake += NEW * (min(seconds, 2 * self.wake + TINY) - self.wake)
 
     def large(self, kind: Hashable) -> bool:
-        """Is its duration known, and worth more than one thread?"""
+        """Return whether the duration of a kind is known and worth more than one thread."""
         return self.durations.expect(kind) is not None and not self.tiny(kind)
 
     def next(self, now: float) -> bool:
-        """Does the next stretch go through the window?"""
+        """Return whether the next stretch goes through the window."""
         before = self.trial.examining
         on = self.predicted is None or self.trial.next(now)
         if self.trial.examining and not before:
@@ -89,7 +88,7 @@ class Judgment:
     def ended(
         self, on: bool, seconds: float, launched: Sequence[tuple[Task, Hashable]], now: float
     ) -> None:
-        """A stretch of these launches took so long."""
+        """Record the duration of a stretch of these launches."""
         if self.predicted is None:
             self._predict(launched, now)
         else:

@@ -1,7 +1,7 @@
-"""The history checker: what ran when → was it allowed? Of every scheduler, real or simulated.
+"""The history checker: start and end times of tasks → violations of their order.
 
-It shares no code with them. Memory is cut at all ends of segments, a task's reads and writes become
-sets of pieces, and every pair of tasks is looked at.
+It shares no code with the schedulers, real or simulated. Memory is cut at all ends of segments, a
+task's reads and writes become sets of pieces, and every pair of tasks is compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from recurra.window.task import Segment, Task
 
 @dataclass(frozen=True)
 class Event:
-    """A task of the program (by its place in it) starts or ends; events stand in order of time."""
+    """The start or end of a task, numbered in program order; events are in order of time."""
 
     kind: Literal["start", "end"]
     ticket: int
@@ -25,7 +25,7 @@ class Event:
 
 
 def events(spans: Iterable[tuple[int, float, float]]) -> tuple[Event, ...]:
-    """(ticket, start, stop) in any unit of time → events; what ends at an instant ends first."""
+    """Return the events of spans (ticket, start, stop); at one instant, ends come first."""
     marks: list[tuple[float, int, Event]] = []
     for ticket, start, stop in spans:
         marks.append((start, 1, Event("start", ticket)))
@@ -34,14 +34,14 @@ def events(spans: Iterable[tuple[int, float, float]]) -> tuple[Event, ...]:
 
 
 def violations(
-    tasks: Sequence[Task], happened: Sequence[Event], *, slots: int | None = None
+    tasks: Sequence[Task], history: Sequence[Event], *, slots: int | None = None
 ) -> tuple[str, ...]:
-    """Find violations, a line each; none if all tasks ran once and no order was broken.
+    """Return violations, a line each; none if all tasks ran once and no order was broken.
 
-    With `slots`, also: at most that many tasks of the program are unfinished from its beginning to
-    any task that starts, which is what a window of that size and a FIFO in program order mean.
+    With `slots`, also check a window of that size behind a FIFO in program order: when a task
+    starts, at most so many tasks are unfinished from the beginning of the program up to it.
     """
-    start, end, found = _when(len(tasks), happened)
+    start, end, found = _times(len(tasks), history)
     if found:
         return found
     found = [
@@ -56,7 +56,7 @@ def violations(
 
 
 def conflicts(tasks: Sequence[Task]) -> list[tuple[int, int, str]]:
-    """All pairs (earlier, later, why) that must keep their order."""
+    """Return all pairs (earlier, later, reason) that must keep their order."""
     cuts = sorted({x for t in tasks for s in (*t.reads, *t.writes) for x in (s.start, s.stop)})
     place = {x: k for k, x in enumerate(cuts)}
 
@@ -80,14 +80,14 @@ def conflicts(tasks: Sequence[Task]) -> list[tuple[int, int, str]]:
     return pairs
 
 
-def _when(
-    count: int, happened: Sequence[Event]
+def _times(
+    count: int, history: Sequence[Event]
 ) -> tuple[dict[int, int], dict[int, int], tuple[str, ...]]:
-    """Positions of starts and ends, and what is wrong with them taken alone."""
+    """Return positions of starts and ends, and violations by single tasks."""
     start: dict[int, int] = {}
     end: dict[int, int] = {}
     found: list[str] = []
-    for at, event in enumerate(happened):
+    for at, event in enumerate(history):
         if not 0 <= event.ticket < count:
             found.append(f"task {event.ticket} is not of this program, which has {count}")
         elif event.ticket in (start if event.kind == "start" else end):
@@ -101,12 +101,9 @@ def _when(
 
 
 def _too_far(start: dict[int, int], end: dict[int, int], slots: int) -> list[str]:
-    found: list[str] = []
-    for ticket, at in sorted(start.items()):
-        unfinished = sum(end[t] > at for t in range(ticket + 1))
-        if unfinished > slots:
-            found.append(
-                f"task {ticket} started with {unfinished} unfinished up to it: "
-                f"more than {slots} slots"
-            )
-    return found
+    counts = {t: sum(end[u] > at for u in range(t + 1)) for t, at in sorted(start.items())}
+    return [
+        f"task {t} started with {unfinished} unfinished up to it: more than {slots} slots"
+        for t, unfinished in counts.items()
+        if unfinished > slots
+    ]

@@ -1,11 +1,11 @@
-"""A scheduled module of XLA's → a trace: its instructions are kernels, its values segments.
+"""A scheduled module of XLA → a trace: its instructions are kernels, its values segments.
 
     while (3 trips) { fusion.1  dot.2 }   →   fusion.1  dot.2  fusion.1  dot.2  fusion.1  dot.2
 
-Every value has numbers of its own, unless an instruction updates another in place: memory that is
-used again orders nothing. Loops are unrolled. Of a loop whose trips XLA does not know there is one
-iteration; the host waits for its condition, as it does for that of a conditional. Times are those
-of the analytic model of `gpu`: modules do not have any.
+Every value has its own address range, unless an instruction updates another in place: reuse of
+memory orders nothing. Loops are unrolled; a loop without a known trip count has one iteration, and
+the host waits for its condition, as for that of a conditional. Times are those of the analytic
+model of `gpu`, since modules have none.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from recurra.window.gpu import BLOCK, TILE, Gpu
 from recurra.window.kernel import Kernel, Trace
 from recurra.window.task import Segment, WindowError
 
-ALIGN = 256  # between the numbers of two values
+ALIGN = 256  # of the addresses of values
 MOST = 20_000  # kernels of a trace
 
-Given = Mapping[Path, Segment]  # what is at the leaves of a parameter, or of a result
+Leaves = Mapping[Path, Segment]  # the segments of a parameter, or of a result
 
 
 def read_hlo(data: bytes, gpu: Gpu, name: str = "") -> Trace:
-    """The trace of a serialized `HloModuleProto`, or of a `HloProto` around one, as XLA dumps it.
+    """Return the trace of a serialized `HloModuleProto`, or of a `HloProto` around one.
 
-    One of more than 20 000 kernels is cut there, and its name says so. Raises WindowError for what
-    is no scheduled module, or for one that computes nothing.
+    It is cut after 20 000 kernels, with a note in its name. Raises WindowError for what is no
+    scheduled module, or for one that computes nothing.
     """
     try:
         module = _module(data)
-        made = _Unrolled(module, gpu)
-        made.entry()
+        unrolled = _Unroller(module, gpu)
+        unrolled.entry()
     except HloError as error:
         raise WindowError(error.what, facts=error.facts, hint=error.hint) from None
     except (IndexError, KeyError, OverflowError, RecursionError, StopIteration) as error:
         facts = f"{type(error).__name__}: {error}"
         raise WindowError("malformed HLO: its parts do not fit together", facts=facts) from None
     name = name or module.name
-    if not made.kernels:
+    if not unrolled.kernels:
         raise WindowError(f"the HLO module {name} computes nothing", facts="it has no steps")
-    cut = f", first {MOST} kernels" if made.full else ""
-    return Trace(f"{name}{cut}", tuple(made.kernels))
+    cut = f", first {MOST} kernels" if unrolled.full else ""
+    return Trace(f"{name}{cut}", tuple(unrolled.kernels))
 
 
 def _module(data: bytes) -> HloModule:
@@ -60,7 +60,9 @@ def _module(data: bytes) -> HloModule:
 
 
 @dataclass
-class _Unrolled:
+class _Unroller:
+    """Appends the kernels of computations to one list."""
+
     module: HloModule
     gpu: Gpu
     kernels: list[Kernel] = field(default_factory=list[Kernel])
@@ -71,14 +73,14 @@ class _Unrolled:
         self.flows: dict[int, ValueFlow] = {}
 
     def entry(self) -> None:
-        """All of the program."""
+        """Unroll the whole program."""
         parameters = self.flow(self.module.entry).parameters
         values = self.flow(self.module.entry).values
-        given = {
+        arguments = {
             k: {p: self.fresh(values[v].nbytes) for p, v in leaves.items()}
             for k, leaves in parameters.items()
         }
-        self.run(self.module.entry, given)
+        self.run(self.module.entry, arguments)
 
     def flow(self, computation: int) -> ValueFlow:
         if computation not in self.flows:
@@ -86,16 +88,16 @@ class _Unrolled:
         return self.flows[computation]
 
     def fresh(self, size: int) -> Segment:
-        """Numbers that nothing else has."""
+        """Allocate addresses."""
         at = self.free
         self.free += -(-max(size, 1) // ALIGN) * ALIGN
         return Segment(at, size)
 
-    def run(self, computation: int, given: Mapping[int, Given]) -> Given:
-        """A computation once; what is at the leaves of its result."""
+    def run(self, computation: int, arguments: Mapping[int, Leaves]) -> Leaves:
+        """Unroll a computation once; return the segments of its result."""
         f, where = self.flow(computation), dict[int, Segment]()
         for k, leaves in f.parameters.items():
-            where |= {v: given[k][p] for p, v in leaves.items()}
+            where |= {v: arguments[k][p] for p, v in leaves.items()}
         for v, value in enumerate(f.values):
             if v not in where and value.step < 0:  # a constant
                 where[v] = self.fresh(value.nbytes)
@@ -111,19 +113,19 @@ class _Unrolled:
         return {p: where[v] for p, v in f.result.items() if v in where}
 
     def loop(self, instruction: HloInstruction, flow: ValueFlow, where: dict[int, Segment]) -> None:
-        """Iteration by iteration: what one leaves at the leaves, the next one finds there."""
+        """Unroll a loop; the result of an iteration is the argument of the next one."""
         body = instruction.called[0]
-        carried: Given = {p: where[v] for p, v in flow.leaves(instruction.operands[0]).items()}
-        if instruction.trips == 1:  # XLA says nothing of how many there are
-            self.awaited(self.run(instruction.called[1], {0: carried}))
+        carried: Leaves = {p: where[v] for p, v in flow.leaves(instruction.operands[0]).items()}
+        if instruction.trips == 1:  # perhaps an unknown number
+            self.wait_for(self.run(instruction.called[1], {0: carried}))
         for _ in range(instruction.trips):
             carried = {**carried, **self.run(body, {0: carried})}
             if self.full:
                 break
         where |= {v: carried[p] for p, v in flow.leaves(instruction.id).items()}
 
-    def awaited(self, condition: Given) -> None:
-        """The host reads it: it waits for the kernel that makes it, if one does."""
+    def wait_for(self, condition: Leaves) -> None:
+        """Let the host wait for the kernel that computes a condition, if one does."""
         for k in reversed(range(len(self.kernels))):
             if not set(self.kernels[k].writes).isdisjoint(condition.values()):
                 self.kernels[k] = replace(self.kernels[k], host=True)
@@ -136,9 +138,9 @@ class _Unrolled:
         flow: ValueFlow,
         where: dict[int, Segment],
     ) -> None:
-        """One instruction; what is in it, if it is a fusion, is one with it."""
+        """Append the kernel of one instruction, such as a whole fusion."""
         if instruction.op == "conditional":
-            self.awaited({p: where[v] for p, v in flow.leaves(instruction.operands[0]).items()})
+            self.wait_for({p: where[v] for p, v in flow.leaves(instruction.operands[0]).items()})
         old = {new: old for old, new in step.in_place}
         for v in step.writes:
             where[v] = where[old[v]] if v in old else self.fresh(flow.values[v].nbytes)
@@ -146,7 +148,7 @@ class _Unrolled:
         matrix = step.work.matrix > 0
         ctas = -(-results // (TILE if matrix else BLOCK))
         moved = sum(step.reads.values()) + sum(step.writes.values()) + step.local
-        made = Kernel(
+        kernel = Kernel(
             name=step.name,
             ctas=ctas,
             registers=64 if matrix else 32,
@@ -155,4 +157,4 @@ class _Unrolled:
             reads=tuple(dict.fromkeys(where[v] for v in step.reads if where[v].size)),
             writes=tuple(dict.fromkeys(where[v] for v in step.writes if where[v].size)),
         )
-        self.kernels.append(made)
+        self.kernels.append(kernel)

@@ -1,11 +1,11 @@
-"""A program's launches as data: what each kernel asks of a GPU, and what it reads and writes.
+"""Traces: the kernel launches of a program, with their resources, times, reads and writes.
 
     # ant, one step
     quat_mul ctas=96 threads=128 registers=40 shared=0 us=11.5 reads=0x0+512 writes=0x200+512
     norm ctas=12 threads=256 registers=24 shared=1024 us=4 reads=0x200+512 writes=0x400+64 host
 
-One kernel a line, in program order; `host` marks that the program waits for its result before it
-goes on, as control flow that depends on data does.
+One kernel a line, in program order; `host` marks that the program waits for its result, as in
+control flow that depends on data.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Kernel:
     """A launch of `ctas` blocks, each of `threads` threads that hold `registers` registers.
 
     shared   bytes of shared memory per block
-    us       how long one block runs, µs
+    us       duration of one block, µs
     host     the program waits for the result before its next launch
-    Raises WindowError for numbers that no launch has.
+    Raises WindowError for impossible numbers.
     """
 
     name: str
@@ -62,12 +62,12 @@ class Kernel:
 
     @property
     def warps(self) -> int:
-        """Per block."""
+        """Warps per block."""
         return -(-self.threads // WARP)
 
     @property
     def task(self) -> Task:
-        """The same, as far as its order is concerned."""
+        """Its name, reads and writes."""
         return Task(self.name, self.reads, self.writes)
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Trace:
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
-        """The tasks that the window sees."""
+        """The tasks of the kernels."""
         return tuple(kernel.task for kernel in self.kernels)
 
     @cached_property
@@ -106,10 +106,10 @@ class Trace:
 
 
 def dependences(tasks: Sequence[Task]) -> tuple[tuple[int, ...], ...]:
-    """The earlier tasks that every task must follow, less those that others stand for.
+    """Return the direct dependences of every task; the others follow by transitivity.
 
     A read follows the last write of each byte; a write follows the reads since then, or, if there
-    are none, the last write. All pairs that must keep their order are ordered by chains of these.
+    are none, the last write.
     """
     cuts = sorted({x for t in tasks for s in (*t.reads, *t.writes) for x in (s.start, s.stop)})
     place = {x: k for k, x in enumerate(cuts)}
@@ -117,17 +117,15 @@ def dependences(tasks: Sequence[Task]) -> tuple[tuple[int, ...], ...]:
     readers: list[list[int]] = [[] for _ in cuts]
     found: list[tuple[int, ...]] = []
     for at, task in enumerate(tasks):
-        upstream: set[int] = set()
-        for piece in _pieces(task.reads, place):
-            upstream |= {w for w in (writer[piece],) if w is not None}
-        for piece in _pieces(task.writes, place):
-            last = writer[piece]
-            upstream |= set(readers[piece]) or ({last} if last is not None else set())
-        for piece in _pieces(task.reads, place):
+        reads, writes = _pieces(task.reads, place), _pieces(task.writes, place)
+        upstream = {writer[piece] for piece in reads}
+        for piece in writes:
+            upstream |= set(readers[piece]) or {writer[piece]}
+        for piece in reads:
             readers[piece].append(at)
-        for piece in _pieces(task.writes, place):
+        for piece in writes:
             writer[piece], readers[piece] = at, []
-        found.append(tuple(sorted(upstream - {at})))
+        found.append(tuple(sorted(u for u in upstream if u is not None)))
     return tuple(found)
 
 
@@ -136,7 +134,7 @@ def _pieces(segments: Iterable[Segment], place: dict[int, int]) -> set[int]:
 
 
 def parse(text: str, name: str = "trace") -> Trace:
-    """A trace from its text; raises WindowError with the line that is none."""
+    """Parse the text of a trace; raise WindowError with a line that is no kernel."""
     kernels: list[Kernel] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#")[0].split()

@@ -1,11 +1,11 @@
-"""A profile of a GPU, as torch.profiler writes it (Chrome's trace events) → a trace of its kernels.
+"""A GPU profile by torch.profiler (Chrome's trace events) → a trace of its kernels.
 
     with torch.profiler.profile() as p: ...
     p.export_chrome_trace("run.json")        →   recurra window profile run.json
 
-Grid, block, registers and shared memory are what was launched, and a block takes what the kernel
-took over the waves in which its blocks fit. Profiles do not say which memory a kernel touches: one
-follows the kernel before it on its stream, and, where events between streams were recorded
+Grid, block, registers and shared memory are those of the launches, and the time of a block is that
+of the kernel over its number of waves. Profiles do not record the memory of kernels: a kernel
+follows the one before it on its stream, and, where events between streams were recorded
 (`enable_cuda_sync_events`), the one that it waited for. Copies are kernels of one block.
 """
 
@@ -24,7 +24,7 @@ from recurra.window.gpu import Gpu
 from recurra.window.kernel import Kernel, Trace
 from recurra.window.task import Segment, WindowError
 
-TOKEN = 64  # bytes that stand for a kernel's end, in numbers of its own
+TOKEN = 64  # bytes of the segment that represents a kernel's end
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALLS = ("cuda_runtime", "cuda_driver")
 _WAITS = re.compile(r"cu(da)?(Device|Ctx|Stream|Event)Synchronize")
@@ -33,7 +33,7 @@ Event = Mapping[str, Any]
 
 
 def read_profile(data: bytes, gpu: Gpu, name: str) -> Trace:
-    """The trace of a profile, JSON or gzipped JSON. `gpu` is taken where the profile names none.
+    """Return the trace of a profile, JSON or gzipped JSON; `gpu` is the default GPU.
 
     Raises WindowError for what is no profile of one GPU.
     """
@@ -60,13 +60,13 @@ def read_profile(data: bytes, gpu: Gpu, name: str) -> Trace:
 
 def _parsed(data: bytes, name: str) -> dict[str, Any]:
     try:
-        found = json_text.parse(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        profile = json_text.parsed(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     except (ValueError, OSError, EOFError) as error:
         raise WindowError(f"{name} is no JSON", facts=str(error)) from None
-    found = {"traceEvents": found} if isinstance(found, list) else found
-    if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+    profile = {"traceEvents": profile} if isinstance(profile, list) else profile
+    if not isinstance(profile, dict) or not isinstance(profile.get("traceEvents"), list):
         raise WindowError(f"{name} is no profile", facts="it has no list of traceEvents")
-    return found
+    return profile
 
 
 def _args(event: Event) -> Event:
@@ -78,23 +78,17 @@ def _kinds(events: Iterable[Event]) -> str:
 
 
 def _device(profile: Event, id_: int, gpu: Gpu) -> Gpu:
-    """The GPU of the profile, as far as its limits on waves go."""
+    """Return the GPU of the profile, with the limits that determine waves."""
     for p in profile.get("deviceProperties", ()):
         if p["id"] == id_:
-            return Gpu(
-                p["name"],
-                p["numSms"],
-                gpu.ghz,
-                warps=p["maxThreadsPerMultiprocessor"] // p["warpSize"],
-                registers=p["regsPerMultiprocessor"],
-                shared=p["sharedMemPerMultiprocessor"],
-                ctas=32,
-            )
+            warps = p["maxThreadsPerMultiprocessor"] // p["warpSize"]
+            registers, shared = p["regsPerMultiprocessor"], p["sharedMemPerMultiprocessor"]
+            return Gpu(p["name"], p["numSms"], gpu.ghz, warps, 32, registers, shared)
     return gpu
 
 
 def _kernels(events: list[Event], ran: list[Event], gpu: Gpu) -> list[Kernel]:
-    """The kernels, in the order in which the host launched them."""
+    """Return the kernels in the order in which the host launched them."""
     called = {
         _args(e)["correlation"]: float(e["ts"])
         for e in events
@@ -113,7 +107,7 @@ def _kernels(events: list[Event], ran: list[Event], gpu: Gpu) -> list[Kernel]:
 def _kernel(event: Event, index: int, after: Iterable[int], host: bool, gpu: Gpu) -> Kernel:
     args = _args(event)
     head = re.split(r"[<(]", str(event["name"]).removeprefix("void "))[0]
-    made = Kernel(
+    kernel = Kernel(
         name=re.sub(r"[\s#=]+", "_", head.strip()) or "kernel",
         ctas=prod(args.get("grid", (1,))),
         threads=prod(args.get("block", (32,))),
@@ -124,12 +118,12 @@ def _kernel(event: Event, index: int, after: Iterable[int], host: bool, gpu: Gpu
         writes=(Segment(TOKEN * index, TOKEN),),
         host=host,
     )
-    waves = -(-made.ctas // (gpu.sms * max(1, gpu.per_sm(made))))
-    return replace(made, us=made.us / waves)
+    waves = -(-kernel.ctas // (gpu.sms * max(1, gpu.per_sm(kernel))))
+    return replace(kernel, us=kernel.us / waves)
 
 
 def _after(events: Iterable[Event], ran: list[Event]) -> list[set[int]]:
-    """The kernels that each follows: the one before it on its stream, and those it waited for."""
+    """Return the upstream kernels: the one before on its stream, and those that it waited for."""
     waits: dict[int, list[Event]] = {}
     for e in events:
         if e.get("cat") == "cuda_sync" and "Stream Wait" in str(e["name"]):
@@ -153,7 +147,7 @@ def _after(events: Iterable[Event], ran: list[Event]) -> list[set[int]]:
 
 
 def _recorded(streams: Mapping[int, list[tuple[int, int]]], on: int, number: int) -> set[int]:
-    """The last kernel before an event on a stream; where that is not known, the last of each."""
+    """Return the last kernel before an event on a stream; if unknown, the last of each stream."""
     if on < 0 or number < 0:
         return {queue[-1][1] for queue in streams.values()}
     queue = streams.get(on, [])
@@ -162,6 +156,6 @@ def _recorded(streams: Mapping[int, list[tuple[int, int]]], on: int, number: int
 
 
 def _read_by_host(events: Iterable[Event], launched: list[float]) -> set[int]:
-    """The last kernel before every call in which the host waits."""
+    """Return the last kernel before every call in which the host waits."""
     at = [float(e["ts"]) for e in events if e.get("cat") in _CALLS and _WAITS.match(str(e["name"]))]
     return {bisect_left(launched, x) - 1 for x in at} - {-1}

@@ -1,24 +1,24 @@
-"""A launch on its way, and what is kept of those that ran."""
+"""A launch, counts of launches, and spans of what threads ran."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from recurra.errors import Loc, here
 from recurra.window.failures import KernelError
 from recurra.window.task import Task
 from recurra.window.timed_stretches import kind_of
-from recurra.window.wrapper import Wrapper, named
+from recurra.window.wrapper import Args, KernelFunction, Kwargs, Wrapper, named
 
 
 @dataclass(eq=False)
 class Launch:
-    """A kernel on its way: its task, the line that launched it, and whether it is done."""
+    """A launched kernel: its task, the line that launched it, and whether it is done."""
 
     wrapper: Wrapper
     task: Task
-    arguments: tuple[tuple[object, ...], dict[str, object]]
+    arguments: tuple[Args, Kwargs]
     loc: Loc | None
     number: int
     ticket: int = -1  # in the window
@@ -27,7 +27,7 @@ class Launch:
 
     @property
     def kind(self) -> Hashable:
-        """Launches of one kind take as long as each other."""
+        """The key of launches with the same expected duration."""
         return kind_of(self.wrapper, self.task)
 
 
@@ -36,7 +36,7 @@ RAN = Launch(Wrapper("run at once", print), Task("run at once"), ((), {}), None,
 
 @dataclass
 class Counts:
-    """The counts of launches by the way they ran, and of what went wrong."""
+    """Counts of launches by the way they ran, and of failures."""
 
     by_workers: int = 0
     by_the_caller: int = 0
@@ -49,8 +49,8 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Ran:
-    """Something ran in a thread (0 is the first that did), in seconds of `time.perf_counter`."""
+class ThreadSpan:
+    """What a thread ran (0 is the first one), in seconds of `time.perf_counter`."""
 
     name: str
     thread: int
@@ -58,10 +58,8 @@ class Ran:
     stop: float
 
 
-def launch_of(
-    kernel: Wrapper | Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-) -> Launch:
-    """The launch that a call of `launch` makes, with the line of the call."""
+def launch_of(kernel: KernelFunction, args: Args, kwargs: Kwargs) -> Launch:
+    """Return the launch of a call of `Executor.launch`, with the line of the call."""
     wrapper = kernel if isinstance(kernel, Wrapper) else Wrapper(named(kernel), kernel)
     loc = wrapper.loc or here()
     return Launch(wrapper, wrapper.task(*args, **kwargs), (args, kwargs), loc, 0)

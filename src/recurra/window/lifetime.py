@@ -1,4 +1,4 @@
-"""Executors and their process: nested ones, the end of the interpreter, and fork."""
+"""The lifetime of executors: nested blocks, the end of the interpreter, and forks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
 
-class Lives(Protocol):
-    """A thing with kernels in flight: an executor, or streams."""
+class InFlight(Protocol):
+    """An object with kernels in flight: an executor, or streams."""
 
     def stop(self) -> Sequence[BaseException]: ...
     def before_fork(self) -> None: ...
@@ -21,8 +21,8 @@ class Lives(Protocol):
     def after_fork_in_child(self) -> None: ...
 
 
-class Nests(Lives, Protocol):
-    """A thing that is entered by `with`."""
+class BlockObject(InFlight, Protocol):
+    """An object that `with` enters."""
 
     block: weakref.ref[object] | None
 
@@ -31,16 +31,16 @@ class Nests(Lives, Protocol):
 
 
 class EndsBlock:
-    """`__exit__`, of which the block holds a callable until it has been left.
+    """A descriptor for `__exit__` that detects blocks which ended without calling it.
 
-    Ctrl-C may come before the first instruction of the end: then nothing is left of the callable,
-    and `is_left` says so.
+    Python holds the callable until the block ends. If Ctrl-C comes before the first instruction of
+    `__exit__`, only the weak reference to the callable dies, which `is_left` sees.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
         self.function = function
 
-    def __get__(self, one: Nests | None, owner: object = None) -> Callable[..., None]:
+    def __get__(self, one: BlockObject | None, owner: object = None) -> Callable[..., None]:
         if one is None:
             return self.function
         end = partial(self.function, one)
@@ -50,38 +50,37 @@ class EndsBlock:
 
 
 def ends_block(function: F) -> F:
-    """Make `__exit__` what the block holds: see `EndsBlock`."""
+    """Decorate `__exit__`: see `EndsBlock`."""
     return cast("F", EndsBlock(function))
 
 
-def is_left(one: Nests) -> bool:
-    """Tell whether the block is over, in whatever way."""
+def is_left(one: BlockObject) -> bool:
+    """Return whether the block has ended, by whatever way."""
     return one.block is not None and one.block() is None
 
 
-E = TypeVar("E", bound=Nests)
+E = TypeVar("E", bound=BlockObject)
 F = TypeVar("F", bound=Callable[..., None])
-_alive: weakref.WeakSet[Lives] = weakref.WeakSet()
+_alive: weakref.WeakSet[InFlight] = weakref.WeakSet()
 _entered = threading.local()
-_forking: list[Lives] = []
+_forking: list[InFlight] = []
 
 
-def born(one: Lives) -> None:
-    """Register it, to be drained before the interpreter ends, and before a fork."""
+def register(one: InFlight) -> None:
+    """Register an object to be drained before the interpreter ends, and before a fork."""
     _alive.add(one)
 
 
-def entered(executor: E) -> E | None:
-    """A `with` block begins in this thread; the executor of the block around it, if there is one.
+def enter_block(executor: E) -> E | None:
+    """Begin a `with` block in this thread; return the executor of the outermost block around it.
 
-    Two windows beside each other would not see each other's memory: the inner one's launches go to
-    the outer one.
+    Two windows at once would not see each other's tasks: launches of the inner one go to the outer.
     """
-    if is_left(executor):  # entered by hand: nothing says when it is left
+    if is_left(executor):  # entered by a call: its end cannot be seen
         executor.block = None
     stack: list[E] = _stack()
     for one in stack:
-        if is_left(one):  # Ctrl-C came where its block ended
+        if is_left(one):  # Ctrl-C came at the end of its block
             one.stop()
     stack[:] = [one for one in stack if not one.closed]
     outer = stack[0] if stack else None
@@ -89,8 +88,7 @@ def entered(executor: E) -> E | None:
     return outer
 
 
-def end_block(executor: Lives) -> None:
-    """The block ends."""
+def end_block(executor: InFlight) -> None:
     stack = _stack()
     if executor in stack:
         stack.remove(executor)

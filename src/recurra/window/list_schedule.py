@@ -1,7 +1,7 @@
-"""List scheduling: how long tasks take on several threads, launched one after the other.
+"""List scheduling: the predicted duration of tasks on several threads.
 
-The program's own thread launches a task every so often, oldest first, as long as the window has
-room, and runs others where it must wait; the other threads run whatever is ready, oldest first.
+The program's thread launches tasks in order while the window has room, and runs ready ones where it
+must wait; the other threads run the oldest ready task.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from recurra.window.task import Task
 
 
 class _What(Enum):
-    """The kinds of events: each says what ends at some time."""
+    """The kinds of events, which are ends of something."""
 
     LAUNCHED = "the program has launched a task"
     WORKER = "a task, on another thread"
@@ -30,10 +30,10 @@ def gain(
     slots: int,
     outside: Sequence[bool] = (),
 ) -> float:
-    """Predict how much faster `threads` run these tasks through a window than one in order.
+    """Predict the speed-up of `threads` that run these tasks through a window over one in order.
 
-    A launch takes the program `overhead` seconds, and every launched task that much more. What is
-    `outside` the program does itself, and launches nothing then.
+    A launch costs the program `overhead` seconds, and so does every launched task. Tasks `outside`
+    are the program's own work, during which it launches nothing.
     """
     if not tasks:
         return 1.0
@@ -69,7 +69,7 @@ class _ListSchedule:
         self._now = 0.0
 
     def end(self) -> float:
-        """The time at which everything is done."""
+        """Return the time at which everything is done."""
         self._act()
         while self._events:
             self._now, k, what = heapq.heappop(self._events)
@@ -93,7 +93,7 @@ class _ListSchedule:
             self._go_on()
 
     def _go_on(self) -> None:
-        """The program: its next task, or somebody else's while it waits."""
+        """Let the program do its next task, or a ready one while it waits."""
         k = self._next
         more = k < len(self._takes)
         if more and self._outside[k] and not self._missing[k]:

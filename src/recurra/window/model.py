@@ -1,8 +1,8 @@
-"""The discrete-event model of a host and a GPU: what costs what, and the clock. Times in µs.
+"""The discrete-event model of a host and a GPU: costs, and the clock. Times are in µs.
 
 Blocks are dispatched in the order in which kernels start (the leftover policy): the next kernel's
 blocks follow when the last one has none left. Blocks that share a multiprocessor do not slow each
-other, and kernels do not share bandwidth: at the low occupancies that this is about, latency rules.
+other, and kernels do not share bandwidth: at the low occupancies of interest, latency dominates.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class LaunchCosts:
 
 @dataclass(frozen=True)
 class SimulatedGpu:
-    """Everything but the trace and the policy.
+    """The machine of a simulation: all parameters but the trace and the policy.
 
     slots      N, of the window
     scheduled  M, of the host's list of what it sent to the window in hardware (N ≤ M ≤ 255)
-    streams    that the host launches into
+    streams    of the host's launches
     """
 
     gpu: Gpu = GPUS["rtx3070"]
@@ -81,9 +81,9 @@ class SimulatedGpu:
 
 
 class Simulation:
-    """The state of a model: a clock, what will happen, and the blocks on the GPU.
+    """The state of a simulation: a clock, future events, and the blocks on the GPU.
 
-    A policy calls `at`, `host` and `start`, and is told by `on_done`.
+    A policy calls `at`, `host` and `start`, and sets `on_done`.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class Simulation:
         self.upstream = trace.upstream
         self.on_done: Callable[[int], None] = lambda k: None
         self.done = [False] * len(trace)
-        self._needs = [need(kernel) for kernel in as_placed or trace.kernels]
-        self._us = [kernel.us for kernel in as_placed or trace.kernels]
-        for kernel in as_placed or trace.kernels:
+        kernels = as_placed or trace.kernels
+        for kernel in kernels:
             fits(machine.gpu, kernel)
+        self._needs, self._us = [need(k) for k in kernels], [k.us for k in kernels]
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._device = Residency(machine.gpu)
@@ -111,37 +111,39 @@ class Simulation:
         self._waits: dict[int, Callable[[], None]] = {}
 
     def at(self, time: float, action: Callable[[], None]) -> None:
-        """`action` will happen at `time`, not before now."""
+        """Schedule an action at `time`, or now if that is past."""
         self._count += 1
         heapq.heappush(self._events, (max(time, self.now), self._count, action))
 
     def host(self, cost: Callable[[int], float], deliver: Callable[[int], None]) -> None:
-        """The program's thread: spends `cost(k)` on every kernel in order, then delivers it; waits
-        for the results that the program reads."""
+        """Run the program's thread, which spends `cost(k)` on each kernel in order and delivers it.
+
+        It waits for the results that the program reads.
+        """
 
         def step(index: int) -> None:
             if index < len(self.trace):
                 self.at(self.now + self.costs.frontend + cost(index), lambda: arrive(index))
 
         def arrive(index: int) -> None:
-            if self.trace.kernels[index].host:
+            waits = self.trace.kernels[index].host
+            if waits:
                 self._waits[index] = lambda: self.at(
                     self.now + self.costs.sync, lambda: step(index + 1)
                 )
-                deliver(index)
-            else:
-                deliver(index)
+            deliver(index)
+            if not waits:
                 step(index + 1)
 
         step(0)
 
     def start(self, index: int) -> None:
-        """Kernel k's blocks may be dispatched from now on."""
+        """Let a kernel's blocks be dispatched from now on."""
         self._queue.append(index)
         self._dispatch()
 
     def run(self, policy: str) -> TimelineRun:
-        """Until nothing happens any more. What has not run then is a mistake of the policy."""
+        """Run until there are no events; all kernels must have run then."""
         while self._events:
             self.now, _, action = heapq.heappop(self._events)
             action()

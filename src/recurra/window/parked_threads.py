@@ -1,8 +1,8 @@
-"""Threads asleep beside a lock; Ctrl-C may come to one at any moment, and leaves nothing behind.
+"""Threads that sleep beside a lock, safe against Ctrl-C at any moment.
 
-An interrupt is raised where a call has ended, a function begins, or a loop goes on. So what must be
-undone is undone by one call of C, in a `finally` that holds from before the first change. A lock is
-taken back by `_acquire_restore`, the one way that no interrupt ends.
+Python raises an interrupt where a call returns, a function begins, or a loop repeats. So every
+change is undone by one call of C in a `finally` around it. `_acquire_restore` takes a lock back,
+the only way that no interrupt ends.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-def without(lock: Any, call: Callable[[], Result]) -> Result:
-    """Call something without the lock, an RLock that this thread has once, and has afterwards."""
+def call_unlocked(lock: Any, call: Callable[[], Result]) -> Result:
+    """Call something with the lock, an RLock that this thread holds once, released meanwhile."""
     as_before = (1, threading.get_ident())
     try:
         lock._release_save()
@@ -24,26 +24,26 @@ def without(lock: Any, call: Callable[[], Result]) -> Result:
         lock._acquire_restore(as_before)
 
 
-class Sleepers:
-    """The threads that sleep until they are called; the lock is held where they are touched."""
+class ParkedThreads:
+    """Threads that sleep until they are called; all methods need the lock."""
 
     def __init__(self, lock: Any):
         self._lock = lock
-        self._beds: dict[threading.Lock, None] = {}
+        self._parked: dict[threading.Lock, None] = {}
 
     def sleep(self) -> None:
-        """Return when called; the lock is free meanwhile."""
-        bed = threading.Lock()
-        bed.acquire()
+        """Sleep until called, with the lock released."""
+        parked = threading.Lock()
+        parked.acquire()
         try:
-            self._beds[bed] = None
-            without(self._lock, bed.acquire)
+            self._parked[parked] = None
+            call_unlocked(self._lock, parked.acquire)
         finally:
-            self._beds.pop(bed, None)
+            self._parked.pop(parked, None)
 
     def call(self, most: int | None = None) -> None:
         """Wake all, or so many, the longest asleep first."""
-        for bed in tuple(self._beds)[:most]:
-            if bed.locked():
-                bed.release()
-            self._beds.pop(bed, None)
+        for parked in tuple(self._parked)[:most]:
+            if parked.locked():
+                parked.release()
+            self._parked.pop(parked, None)

@@ -1,6 +1,6 @@
 """Policies by which kernels reach the GPU: one stream, many, windows in software and hardware.
 
-Each policy is a function that sets a simulation going.
+Each policy is a function that starts a simulation.
 """
 
 from __future__ import annotations
@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from recurra.window.core import Window
 from recurra.window.hardware import HardwareWindow
 from recurra.window.model import Simulation
+from recurra.window.python_window import Window
 
 UPSTREAM_OF_A_BARRIER = 5  # kernels that one barrier packet can name
 
 
 @dataclass(frozen=True)
 class WindowPolicy:
-    """A policy: its description, and how it begins."""
+    """A policy: its description, and the function that starts it."""
 
     words: str
     begin: Callable[[Simulation], None]
 
 
 def serial(sim: Simulation) -> None:
-    """One stream: the host runs ahead, every kernel waits for the one before it."""
+    """Use one stream: the host runs ahead, and every kernel waits for the one before it."""
     issued: set[int] = set()
     after: dict[int, float] = {0: 0.0}  # the kernel that may start, and from when on
 
@@ -45,7 +45,7 @@ def serial(sim: Simulation) -> None:
 
 
 def streams(sim: Simulation) -> None:
-    """Streams assigned ahead of time, events between them; the assignment costs nothing here."""
+    """Use streams that are assigned ahead of time at no cost, with events between them."""
     place, before = assign_streams(sim.upstream, sim.machine.streams)
     waits = Waits(sim, sim.start)
 
@@ -65,21 +65,23 @@ def streams(sim: Simulation) -> None:
 
 
 def software(sim: Simulation) -> None:
-    """ACS-SW: the window itself in one host thread, and a thread per stream that launches a ready
-    kernel, waits for it, and retires it (section IV-B)."""
+    """Use ACS-SW: a window in one host thread, and a thread per stream (section IV-B).
+
+    The thread of a stream launches a ready kernel, waits for it, and retires it.
+    """
     costs, machine = sim.costs, sim.machine
     window = Window(machine.slots)
     fifo: list[int] = []
     module, driver = Clock(), Clock()
-    taken: set[int] = set()  # kernels in the window, or being compared with it
+    entered: set[int] = set()  # kernels in the window, or being compared with it
     free = list(range(machine.streams))
     held: dict[int, int] = {}  # kernel → its stream
 
     def fill() -> None:
-        """The window module: one check after the other, as long as there are slots."""
-        while fifo and len(taken) < machine.slots:
+        """Compare one kernel after the other with the window, while there are slots."""
+        while fifo and len(entered) < machine.slots:
             k = fifo.pop(0)
-            taken.add(k)
+            entered.add(k)
             sim.at(module.after(sim.now, costs.check), lambda k=k: insert(k))
 
     def insert(index: int) -> None:
@@ -96,7 +98,7 @@ def software(sim: Simulation) -> None:
 
     def synchronized(index: int) -> None:
         window.retire(index)
-        taken.remove(index)
+        entered.remove(index)
         free.append(held.pop(index))
         fill()
         launch()
@@ -110,15 +112,14 @@ def software(sim: Simulation) -> None:
 
 
 def hardware(sim: Simulation) -> None:
-    """ACS-HW: the host sends kernels with the upstream kernels that it knows of, the GPU's window
-    does the rest (section IV-C)."""
+    """Use ACS-HW: the host sends kernels with their upstream sets to a window in the GPU (IV-C)."""
     machine, cycle = sim.machine, 1e-3 / sim.machine.gpu.ghz
     window = HardwareWindow(machine.slots, machine.scheduled)
     queue: list[int] = []  # packets that have reached the GPU
     unit = Clock()
 
     def insert() -> None:
-        while queue and window.takes(queue[0]):
+        while queue and window.accepts(queue[0]):
             k = queue.pop(0)
             stale = {u for u in sim.upstream[k] if u >= k - machine.scheduled}
             dispatch(window.insert(k, stale), machine.slots * cycle)
@@ -141,7 +142,7 @@ def hardware(sim: Simulation) -> None:
 
 
 def graph_of(per_node: Callable[[Simulation], float]) -> Callable[[Simulation], None]:
-    """CUDA graphs: one for all kernels up to the next result that the host waits for."""
+    """Return a policy of CUDA graphs, one up to each result that the host waits for."""
 
     def begin(sim: Simulation) -> None:
         waits = Waits(sim, sim.start)
@@ -166,7 +167,7 @@ def graph_of(per_node: Callable[[Simulation], float]) -> Callable[[Simulation], 
 
 
 def persistent(sim: Simulation) -> None:
-    """One kernel whose blocks run every task: no launches, but all blocks ask for the most."""
+    """Use one kernel whose blocks run every task: no launches, but blocks of the largest needs."""
     waits = Waits(sim, sim.start)
     sim.on_done = waits.done
     sim.host(
@@ -175,8 +176,10 @@ def persistent(sim: Simulation) -> None:
 
 
 def atmi(sim: Simulation) -> None:
-    """ATMI: the whole graph is described first; queues then pass packets in order, and barrier
-    packets hold them up until the upstream kernels are done."""
+    """Use ATMI: the graph is described first; then queues process packets in order.
+
+    Barrier packets stop a queue until the upstream kernels are done.
+    """
     place, _ = assign_streams(sim.upstream, sim.machine.streams)
     waits = Waits(sim, lambda k: passed(k))
     queues: list[list[int]] = [[] for _ in range(sim.machine.streams)]
@@ -194,7 +197,7 @@ def atmi(sim: Simulation) -> None:
                 read(q)
 
     def read(q: int) -> None:
-        """The packet processor at the head of a queue that nothing holds up."""
+        """Process the head of a queue that is not stopped."""
         if queues[q] and q not in held:
             held.add(q)
             k = queues[q][0]
@@ -213,8 +216,10 @@ def atmi(sim: Simulation) -> None:
 
 
 def parents(sim: Simulation) -> None:
-    """CDP: a kernel with one upstream kernel is launched by it; any other by the host, which waits
-    for all that it must follow."""
+    """Use CDP: a kernel with one upstream kernel is launched by it, any other by the host.
+
+    The host waits for all upstream kernels of a kernel that it launches.
+    """
     waits = Waits(sim, sim.start)
 
     def delivered(index: int) -> None:
@@ -233,19 +238,19 @@ def parents(sim: Simulation) -> None:
 
 
 class Clock:
-    """A unit that does one thing after the other."""
+    """A unit that does one job at a time."""
 
     def __init__(self) -> None:
         self.free = 0.0
 
     def after(self, now: float, work: float) -> float:
-        """Do `work` that is asked for now; return the time at which it is done."""
+        """Return the time at which `work` that is requested now is done."""
         self.free = max(self.free, now) + work
         return self.free
 
 
 class Waits:
-    """Kernels that start, each by `go`, some time after the last of those they wait for."""
+    """Calls `go` for each kernel, some time after the last of those that it waits for."""
 
     def __init__(self, sim: Simulation, go: Callable[[int], None]):
         self.sim, self.go = sim, go
@@ -255,7 +260,7 @@ class Waits:
         self.finished: dict[int, float] = {}
 
     def add(self, index: int, delays: Mapping[int, float], own: float = 0.0) -> None:
-        """Kernel k starts `own` from now, and `delays[u]` after the end of every u."""
+        """Start a kernel `own` from now, and `delays[u]` after the end of every u."""
         self.ready[index] = self.sim.now + own
         self.left[index] = len(delays)
         for u, delay in delays.items():
@@ -267,7 +272,6 @@ class Waits:
             self._go(index)
 
     def done(self, index: int) -> None:
-        """Kernel k has ended."""
         self.finished[index] = self.sim.now
         for other, delay in self.downstream.pop(index, []):
             self._pass(other, self.sim.now + delay)
@@ -285,20 +289,21 @@ class Waits:
 def assign_streams(
     upstream: tuple[tuple[int, ...], ...], count: int
 ) -> tuple[list[int], dict[int, int]]:
-    """Each kernel's stream: that of an upstream kernel which is its stream's last, else the one
-    with the fewest kernels; and each kernel's predecessor in its stream."""
-    last: list[int | None] = [None] * count
-    length = [0] * count
+    """Return each kernel's stream, and each kernel's predecessor in its stream.
+
+    The stream is that of an upstream kernel which is its stream's last, or the one with the fewest
+    kernels.
+    """
+    streams: list[list[int]] = [[] for _ in range(count)]
     place: list[int] = []
     before: dict[int, int] = {}
     for k, ups in enumerate(upstream):
-        own = [place[u] for u in ups if last[place[u]] == u]
-        s = own[0] if own else min(range(count), key=lambda q: length[q])
-        previous = last[s]
-        if previous is not None:
-            before[k] = previous
+        own = [place[u] for u in ups if streams[place[u]][-1] == u]
+        s = own[0] if own else min(range(count), key=lambda q: len(streams[q]))
+        if streams[s]:
+            before[k] = streams[s][-1]
         place.append(s)
-        last[s], length[s] = k, length[s] + 1
+        streams[s].append(k)
     return place, before
 
 

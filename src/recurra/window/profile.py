@@ -1,4 +1,4 @@
-"""A trace → what keeps a GPU from being full: the paper's figures 2 to 5 and 7 to 9."""
+"""A trace → its profile: the paper's figures 2 to 5 and 7 to 9 on low occupancy."""
 
 from __future__ import annotations
 
@@ -11,18 +11,7 @@ from recurra.window.kernel import Trace
 from recurra.window.model import SimulatedGpu
 from recurra.window.simulate import simulate
 
-SIZES: tuple[int, ...] = (
-    1,
-    2,
-    5,
-    10,
-    20,
-    50,
-    100,
-    200,
-    500,
-    1000,
-)  # least blocks of each class of kernels
+SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # least blocks of each class of kernels
 BAR = 40
 
 
@@ -34,9 +23,9 @@ class Profile:
     ctas         blocks per kernel, on average (figure 4)
     sizes        least number of blocks of a class → kernels in it (figures 5, 8)
     occupancy    of one stream: active warps over possible ones (figures 2, 7)
-    parallelism  work over the longest chain, were the GPU endless: of the whole program, and of
-                 what windows of 16, 32, 64 see of it
-    build        of building a CUDA graph and running the program serially, the building (figure 9)
+    parallelism  work over the longest chain on an unlimited GPU: of the whole program, and through
+                 windows of 16, 32, 64
+    build        share of building a CUDA graph in building it and running serially (figure 9)
     """
 
     trace: str
@@ -51,7 +40,7 @@ class Profile:
     build: float
 
     def rows(self) -> dict[str, object]:
-        """Everything by name, for tables and JSON."""
+        """Return everything by name, for tables and JSON."""
         return {
             "trace": self.trace,
             "gpu": self.gpu,
@@ -92,7 +81,7 @@ class Profile:
 
 
 def profile(trace: Trace, machine: SimulatedGpu | None = None) -> Profile:
-    """Measures a trace; `machine` gives the GPU and the cost of a graph's node."""
+    """Profile a trace; `machine` has the GPU and the cost of a graph's node."""
     machine = machine or SimulatedGpu()
     serial = simulate(trace, "serial", machine)
     build = machine.costs.node * len(trace)
@@ -116,13 +105,13 @@ def profile(trace: Trace, machine: SimulatedGpu | None = None) -> Profile:
 
 
 def alone(trace: Trace, machine: SimulatedGpu) -> list[float]:
-    """The µs that each kernel runs by itself: its blocks in as many waves as they need."""
+    """Return the µs that each kernel runs by itself: its blocks in as many waves as they need."""
     gpu = machine.gpu
     return [k.us * -(-k.ctas // (gpu.sms * max(1, gpu.per_sm(k)))) for k in trace.kernels]
 
 
 def parallelism(trace: Trace, machine: SimulatedGpu, slots: int) -> float:
-    """Σ time / time of a GPU that runs all ready kernels of a window of `slots` at once."""
+    """Return Σ time / time of a GPU that runs all ready kernels of a window of `slots` at once."""
     us = alone(trace, machine)
     end: list[float] = []
     window: list[float] = []  # ends of what is in it

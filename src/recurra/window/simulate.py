@@ -1,4 +1,4 @@
-"""A trace, a policy and a machine → when every kernel runs."""
+"""A trace, a policy and a machine → the times of every kernel."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from recurra.window.timeline import TimelineRun
 
 
 def simulate(trace: Trace, policy: str, machine: SimulatedGpu | None = None) -> TimelineRun:
-    """The trace under one of `policies.POLICIES`.
+    """Simulate a trace under one of `policies.POLICIES`.
 
-    Raises WindowError for a policy that is none, and for kernels that do not fit on the GPU.
+    Raises WindowError for an unknown policy, and for kernels that do not fit on the GPU.
     """
     if policy not in POLICIES:
         raise WindowError(
             f"there is no policy {policy!r}", facts=f"there are {', '.join(POLICIES)}"
         )
     machine = machine or SimulatedGpu()
-    as_placed = None
-    if policy == "persistent":
-        as_placed = persistent_blocks(trace.kernels, machine)
+    as_placed = persistent_blocks(trace.kernels, machine) if policy == "persistent" else None
     simulation = Simulation(trace, machine, as_placed)
     POLICIES[policy].begin(simulation)
     return simulation.run(policy)
 
 
 def persistent_blocks(kernels: Sequence[Kernel], machine: SimulatedGpu) -> list[Kernel]:
-    """Each kernel as tasks of one persistent kernel: it asks for the most that any of them asks."""
+    """Return the kernels as tasks of one persistent kernel, with the largest needs of all."""
     most: Mapping[str, int] = {
         field: max(getattr(kernel, field) for kernel in kernels)
         for field in ("threads", "registers", "shared")

@@ -1,13 +1,13 @@
-"""Kernels in program order → streams of a GPU, by one native thread; the driver can be a stub.
+"""Kernels in program order, issued to the streams of a GPU, or of a stub, by one native thread.
 
     with Streams(stub()) as issuer:
         issuer.launch(task, GpuKernel(..), keep=(a, b, c))  # returns at once
         issuer.segment([StreamLaunch(task, kernel), ..])  # a graph, where it came before
         issuer.settle()  # waits for the end
 
-Who follows another kernel is put behind it on its stream; what it must follow on other streams it
-waits for there, by events. The thread that issues waits only where the window is full, and callers
-where the queue is. What a kernel touches is kept alive until it is done.
+A kernel that follows another goes behind it on its stream, and waits for those on other streams by
+events. The issuing thread waits only where the window is full, and callers where the queue is. The
+memory of a kernel is kept alive until it is done.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recurra.window import lifetime
-from recurra.window.core import check_size
 from recurra.window.failures import KernelError
 from recurra.window.native.build import STREAMS
-from recurra.window.native.twin import load
+from recurra.window.native.native_window import load
+from recurra.window.python_window import check_size
 from recurra.window.task import Task, WindowError
 
-_never: list[object] = []  # what kernels hold whose end is not known: a driver failed
+_leaked: list[object] = []  # memory of kernels whose end is unknown, since the driver failed
 
 
 @dataclass(frozen=True)
 class GpuKernel:
     """`function` is CUDA's handle; parameters are eight bytes each. `us` is for the stub.
 
-    A kernel that asks for `workspace` bytes is given their address as one more parameter. Nobody
-    else has them while it runs.
+    A kernel with `workspace` bytes gets their address as one more parameter. No other kernel uses
+    them while it runs.
     """
 
     function: int = 0
@@ -45,7 +45,7 @@ class GpuKernel:
 
 @dataclass(frozen=True)
 class StreamLaunch:
-    """A launch: the kernel, the memory it touches, and what lives until it is done."""
+    """A kernel, the memory it touches, and objects that live until it is done."""
 
     task: Task
     kernel: GpuKernel
@@ -53,12 +53,12 @@ class StreamLaunch:
 
 
 def stub(folder: Path | None = None) -> object:
-    """A driver without a GPU: streams are queues on a clock that goes on with every call."""
+    """Return a driver without a GPU, whose streams are queues on a simulated clock."""
     return load(folder, STREAMS).StubDriver()
 
 
 def cuda(folder: Path | None = None) -> object:
-    """The driver of the GPU that is here. Raises WindowError where there is none."""
+    """Return the driver of this machine's GPU; raise WindowError where there is none."""
     try:
         return load(folder, STREAMS).CudaDriver()
     except RuntimeError as error:
@@ -72,8 +72,8 @@ def cuda(folder: Path | None = None) -> object:
 class Streams:
     """Issues kernels to at most `streams` streams; at most `slots` of them are in flight.
 
-    graphs  segments that are remembered, each as a graph of the driver's; none with 0
-    queue   launches that the caller may be ahead of the thread that issues
+    graphs  segments that are cached, each as a graph of the driver's
+    queue   launches by which callers may be ahead of the issuing thread
     """
 
     def __init__(
@@ -98,24 +98,27 @@ class Streams:
         self._kept: dict[int, object] = {}
         self._tidy_at = queue
         self._state = "open"
-        lifetime.born(self)
+        lifetime.register(self)
 
     def launch(self, task: Task, kernel: GpuKernel, keep: object = None) -> int:
-        """The next kernel of the program; its ticket. `keep` lives until it is done.
+        """Launch the next kernel of the program; return its ticket. `keep` lives until it is done.
 
-        Raises KernelError if the driver has failed before: then it does not run.
+        Raises KernelError without a launch if the driver has failed before.
         """
         return self.segment((StreamLaunch(task, kernel, keep),))[0]
 
     def segment(self, launches: Sequence[StreamLaunch]) -> range:
-        """The next kernels of the program; their tickets. They are one launch of the driver's where
-        such kernels, with such edges between them, came before; whatever their parameters are."""
+        """Launch the next kernels of the program; return their tickets.
+
+        They are one graph launch if the same kernels with the same edges came before, with whatever
+        parameters.
+        """
         if not launches:
             return range(0)
         kernels = [self._native(launch.kernel) for launch in launches]
         first: int | None = self._issuer.offer([launch.task for launch in launches], kernels)
         if first is None:
-            raise self._why_not(launches[0])
+            raise self._refusal(launches[0])
         tickets = range(first, first + len(launches))
         self._kept.update(zip(tickets, (launch.keep for launch in launches), strict=True))
         if len(self._kept) >= self._tidy_at:
@@ -124,20 +127,19 @@ class Streams:
         return tickets
 
     def retire(self) -> None:
-        """Lets go of what is done, without waiting for kernels."""
+        """Release what is done, without waiting for kernels."""
         self._issuer.retire()
         self._tidy()
 
     def settle(self) -> None:
-        """Waits for the end of all that was launched. Raises KernelError if the driver has
-        failed."""
+        """Wait for the end of all launches; raise KernelError if the driver has failed."""
         self._issuer.settle()
         self._tidy()
         if self._state != "forked" and self._issuer.failed():
             raise self._failure()
 
     def close(self) -> None:
-        """Settles, and gives everything back to the driver. Nothing can be launched any more."""
+        """Settle, and return all resources to the driver. Nothing can be launched any more."""
         if errors := self.stop():
             raise errors[0]
 
@@ -151,15 +153,15 @@ class Streams:
 
     def __del__(self) -> None:
         if hasattr(self, "_state"):
-            self.stop()  # before what is kept goes
+            self.stop()  # before the memory is freed
 
     def held(self) -> tuple[int, ...]:
-        """Tickets of kernels whose memory is kept."""
+        """Return the tickets of kernels whose memory is kept alive."""
         return tuple(self._issuer.held())
 
     @property
     def graphs(self) -> dict[str, int]:
-        """Segments by what became of them."""
+        """Counts of segments by the way they were launched."""
         return self._issuer.counts()
 
     def __str__(self) -> str:
@@ -170,36 +172,36 @@ class Streams:
     # for lifetime.py
 
     def stop(self) -> list[KernelError]:
-        """Like `close`, but gives the error."""
+        """Close, and return the error."""
         if self._state != "open":
             return []
         self._state = "closed"
         self._issuer.close()
         self._tidy()
         if self._kept:
-            _never.append(self._kept)
+            _leaked.append(self._kept)
         return [self._failure()] if self._issuer.failed() else []
 
     def before_fork(self) -> None:
-        """Nothing is in flight from here on, and no thread is there."""
+        """Wait for all kernels, and end the thread."""
         self._issuer.before_fork()
 
     def after_fork_in_parent(self) -> None:
         self._issuer.in_parent()
 
     def after_fork_in_child(self) -> None:
-        """Give up: a driver's context does not survive a fork."""
+        """Close without the driver, whose context does not survive a fork."""
         self._issuer.in_child()
         self._state = "forked"
 
     def _tidy(self) -> None:
-        before = tuple(self._kept)  # others may launch meanwhile
+        before = tuple(self._kept)  # other threads may launch meanwhile
         held = set(self._issuer.held())
         for ticket in before:
             if ticket not in held:
                 self._kept.pop(ticket, None)
 
-    def _why_not(self, launch: StreamLaunch) -> WindowError:
+    def _refusal(self, launch: StreamLaunch) -> WindowError:
         if self._state == "open":
             return self._failure()
         return WindowError(
@@ -212,7 +214,7 @@ class Streams:
         return KernelError(f"the driver failed: {self._issuer.failure()}")
 
     def _native(self, kernel: GpuKernel) -> object:
-        made = self._kernel()
-        for name in ("function", "grid", "block", "shared", "parameters", "workspace", "us"):
-            setattr(made, name, getattr(kernel, name))
-        return made
+        native = self._kernel()
+        for name, value in vars(kernel).items():
+            setattr(native, name, value)
+        return native

@@ -1,7 +1,7 @@
-"""Numbers → traces: chains of kernels in the order in which a tracer would meet them.
+"""Synthetic traces: chains of kernels, interleaved as in a program.
 
-A program of bodies, joints or branches issues some kernels of one chain, then of the next; now and
-then a kernel also reads another chain's newest result. Sizes and times scatter log-normally.
+A program of bodies, joints or branches issues some kernels of one chain, then of the next; some
+kernels also read another chain's newest result. Sizes and times are log-normal.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ BUFFER = 4096  # bytes of every result
 class Chains:
     """The shape of a synthetic program.
 
-    chains      how many run side by side: the parallelism
+    chains      independent chains: the parallelism
     block       kernels of one chain that are issued before the next chain's
     cross       the share of kernels that also read another chain
-    ctas, us    medians; `spread`, `jitter` are the widths of their logarithms
-    registers   of a thread, one of these; `shared` bytes of a block
-    seed        of all draws
+    ctas, us    medians; `spread`, `jitter` are the standard deviations of their logarithms
+    registers   choices per thread; `shared` bytes of a block
+    seed        of the random numbers
     """
 
     name: str
@@ -51,7 +51,7 @@ class Chains:
             )
 
     def trace(self) -> Trace:
-        """The program, the same for the same numbers."""
+        """Return the program, a function of these numbers alone."""
         rng = random.Random(f"{self.name} {self.seed}")
         newest: list[Segment | None] = [None] * self.chains
         kernels: list[Kernel] = []

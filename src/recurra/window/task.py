@@ -1,10 +1,10 @@
-"""Tasks: the segments of memory that a kernel reads and writes, and the order that follows.
+"""Tasks: the segments of memory that a kernel reads and writes, and the resulting order.
 
     gemm(a, b) → c    reads 0x1000+4096, 0x2000+4096   writes 0x3000+4096
 
-Two tasks must keep their order if one writes what the other reads or writes: read after write,
-write after read, write after write. The paper (ACS, Algorithm 1) compares only the writes of the
-newcomer with what the window holds, and so misses read after write.
+Two tasks must keep their order if one writes memory that the other reads or writes: read after
+write, write after read, write after write. The paper (ACS, Algorithm 1) compares only the writes of
+the new task with the window, and so misses read after write.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from numbers import Integral
 from recurra.errors import RecurraError
 
 MOST_THREADS = 1024  # of a window: more than a machine has cores
-END = 2**64 - 1  # addresses are 64 bits wide; the last byte belongs to nobody
+END = 2**64 - 1  # addresses are 64 bits wide; the last byte is never used
 
 
 class WindowError(RecurraError):
-    """A task, trace or machine that cannot be, or a window used against its rules."""
+    """An invalid task, trace, machine or use of a window."""
 
 
-def is_count(given: object, most: float) -> bool:
-    """Tell whether it is a whole number from 1 to `most`."""
-    if isinstance(given, bool) or not isinstance(given, Integral):
+def is_count(value: object, most: float) -> bool:
+    """Return whether a value is a whole number from 1 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
         return False
-    return 1 <= int(given) <= most
+    return 1 <= int(value) <= most
 
 
 @dataclass(frozen=True, order=True)
 class Segment:
-    """Bytes start ≤ address < start + size of one flat address space.
+    """The bytes start ≤ address < start + size of one flat address space.
 
-    Who has allocations without addresses gives each its own range of numbers.
-    Raises WindowError if it does not fit into 64 bits.
+    Allocations without addresses need a range of their own each. Raises WindowError if it does not
+    fit into 64 bits.
     """
 
     start: int
@@ -50,19 +50,19 @@ class Segment:
 
     @property
     def stop(self) -> int:
-        """The first address behind it."""
+        """The first address after it."""
         return self.start + self.size
 
     def __str__(self) -> str:
         return f"{self.start:#x}+{self.size}"
 
 
-MEMORY = Segment(0, END)  # what is touched if nobody knows what is touched
+MEMORY = Segment(0, END)  # the reads and writes of a task with unknown accesses
 
 
 @dataclass(frozen=True)
 class Task:
-    """One kernel launch, as far as its order is concerned. Empty segments are dropped."""
+    """The name, reads and writes of one kernel launch. Empty segments are dropped."""
 
     name: str
     reads: tuple[Segment, ...] = ()
@@ -73,7 +73,7 @@ class Task:
         object.__setattr__(self, "writes", tuple(s for s in self.writes if s.size))
 
     def must_follow(self, earlier: Task) -> bool:
-        """Does this task wait for one that stands before it in the program?"""
+        """Return whether this task depends on an earlier one of the program."""
         return (
             overlap(self.reads, earlier.writes)  # read after write
             or overlap(self.writes, earlier.reads)  # write after read
@@ -85,12 +85,12 @@ class Task:
 
 
 def barrier(name: str) -> Task:
-    """A task that may touch anything: all before it ends first, nothing after it starts before."""
+    """Return a task that may access anything, and so keeps its order with all others."""
     return Task(name, (MEMORY,), (MEMORY,))
 
 
 def overlap(some: Iterable[Segment], others: Iterable[Segment]) -> bool:
-    """Do any two segments, both of more than no bytes, share a byte?"""
+    """Return whether any two segments share a byte."""
     spans = [(o.start, o.stop) for o in others]
     return any(s.start < stop and start < s.stop for s in some for start, stop in spans)
 

@@ -1,9 +1,9 @@
-"""Threads that run what a window lets go: those of a program that wait, and workers beside them.
+"""The threads of an executor: workers, and threads of the program that run kernels as they wait.
 
-    enter(launch) → [window] → help, by who waits · workers → retire
+    enter(launch) → [window] → help, by waiting threads · workers → retire
 
-Who waits runs first what it waits for, then the oldest that is ready. A worker is woken for what is
-ready only, and who waits when that is over, or there is something to run.
+A waiting thread runs first the launches that it waits for, then the oldest ready one. A worker is
+woken only for a ready kernel; a waiting thread also when its condition holds.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Literal
 
-from recurra.window.core import Scheduler, State, Window
-from recurra.window.failures import KernelError, Spoiled, failed
+from recurra.window.failures import KernelError, PoisonedMemory, failed
 from recurra.window.gain_model import Judgment
 from recurra.window.history_checker import Event
-from recurra.window.launch import Counts, Launch, Ran
-from recurra.window.native.twin import NativeWindow
-from recurra.window.parked_threads import Sleepers, without
+from recurra.window.launch import Counts, Launch, ThreadSpan
+from recurra.window.parked_threads import ParkedThreads, call_unlocked
+from recurra.window.python_window import Scheduler, State
 from recurra.window.task import Task
 from recurra.window.undeclared_writes import WriteWatch
 
-LAST = 4096  # spans that are kept
+LAST = 4096  # spans kept
 
 
-class PoolState:
-    """The lock, and what it guards: the window, what is in it, and what became of it."""
+class KernelPool:
+    """The window, its launches and their results, and the lock that guards them."""
 
     def __init__(
         self,
@@ -43,57 +42,57 @@ class PoolState:
     ):
         self.threads, self.window, self.judgment, self.record = threads, window, judgment, record
         self.watch = watch
-        self.counts, self.spoiled = Counts(), Spoiled()
+        self.counts, self.poisoned = Counts(), PoisonedMemory()
         self.tasks: list[Task] = []
         self.events: list[Event] = []
-        self.spans: deque[Ran] = deque(maxlen=LAST)
+        self.spans: deque[ThreadSpan] = deque(maxlen=LAST)
         self.launches: dict[int, Launch] = {}  # ticket → in the window or its FIFO
-        self.held: dict[int, tuple[int, Launch]] = {}  # thread → what it runs
+        self.running: dict[int, tuple[int, Launch]] = {}  # thread → (ticket, launch)
         self.state: Literal["open", "closed", "forked"] = "open"
-        self._seen: dict[int, int] = {}  # threads, in the order in which they ran something
+        self._thread_numbers: dict[int, int] = {}  # in the order of their first spans
         self._numbers = 0
-        self.fresh()
+        self.reset()
 
-    def fresh(self) -> None:
-        """Locks and no workers: at birth, and in a forked child."""
+    def reset(self) -> None:
+        """Create the locks, without workers: for a new pool, and in a forked child."""
         self.lock = threading.RLock()
-        self._ready = Sleepers(self.lock)  # workers sleep here
-        self._done = Sleepers(self.lock)  # who waits, here
-        self._waiting: list[Callable[[], bool]] = []  # what they wait for
+        self._ready = ParkedThreads(self.lock)  # workers
+        self._done = ParkedThreads(self.lock)  # waiting threads
+        self._waiting: list[Callable[[], bool]] = []  # their conditions
         self._idle, self._woken = 0, 0.0  # workers that sleep; when one was last woken
         self.workers: list[threading.Thread] = []
 
     # into the window; the lock is held
 
     def number(self, launch: Launch) -> None:
-        """Number a launch in program order; the lock stays held until the window knows it."""
+        """Number a launch in program order."""
         launch.number = self._numbers
         self._numbers += 1
         if self.record:
             self.tasks.append(launch.task)
 
     def enter(self, launch: Launch, ticket: int) -> None:
-        """The window has given it a ticket."""
+        """Record a launch to which the window has given a ticket."""
         launch.ticket = ticket
         self.number(launch)
         self.launches[ticket] = launch
 
-    def call(self, but: int = 0) -> None:
-        """Workers are to run what is ready, but for so many."""
+    def wake_workers(self, but: int = 0) -> None:
+        """Wake workers, and start them if needed, for all ready kernels but so many."""
         while len(self.workers) < self.threads - 1:
             worker = threading.Thread(target=self._work, name="recurra-window", daemon=True)
             try:
                 worker.start()
-            except RuntimeError as error:  # Ctrl-C came where Python waits for it, without its lock
+            except RuntimeError as error:  # Ctrl-C came where Python waits for it to start
                 if isinstance(error.__context__, KeyboardInterrupt):
                     raise error.__context__ from None
                 raise
-            self.workers.append(worker)  # only then may it be joined: Ctrl-C comes while it starts
+            self.workers.append(worker)  # after start(), since only then may it be joined
         self._wake(self.window.ready() - but)
 
-    def help(self, over: Callable[[], bool], wanted: Sequence[Launch] = ()) -> None:
-        """Runs a ready kernel, of `wanted` if it can, or sleeps until `over` or there is one."""
-        ticket = next((x.ticket for x in wanted if self.window.claim(x.ticket)), None)
+    def help(self, condition: Callable[[], bool], preferred: Sequence[Launch] = ()) -> None:
+        """Run a ready kernel, of `preferred` if possible, or sleep until the condition holds."""
+        ticket = next((x.ticket for x in preferred if self.window.claim(x.ticket)), None)
         if ticket is None:
             ticket = self.window.take()
         if ticket is not None:
@@ -101,23 +100,25 @@ class PoolState:
             self._wake(self.window.ready())
             self.run(ticket)
             return
-        if not self.held:
-            self._give_up()
+        if not self.running:
+            self._fail_orphans()
             return
         try:
-            self._waiting.append(over)
+            self._waiting.append(condition)
             self._done.sleep()
         finally:
-            self._waiting.remove(over)
+            self._waiting.remove(condition)
 
     def empty(self) -> None:
-        """Until nothing is in flight."""
+        """Help until nothing is in flight."""
         while self.launches:
             self.help(lambda: not self.launches)
 
-    def _give_up(self) -> None:
-        """Nothing is ready, and nobody runs anything: what the window has let go was somebody's to
-        run who was interrupted, or whose thread has died. It has failed."""
+    def _fail_orphans(self) -> None:
+        """Fail the executing tasks of threads that were interrupted or died.
+
+        Called where nothing is ready and no thread runs a kernel.
+        """
         for slot in self.window.slots():
             if slot.state is State.EXECUTING:
                 self._finish(slot.ticket, None, KeyboardInterrupt("who should run it was stopped"))
@@ -125,30 +126,30 @@ class PoolState:
     # running
 
     def run(self, ticket: int) -> None:
-        """Runs a kernel that the window has let go; the lock is held, but not meanwhile."""
+        """Run a kernel that is executing in the window, with the lock released meanwhile."""
         launch = self.launches.get(ticket)
-        if launch is None:  # Ctrl-C came before it had entered: it was not launched
+        if launch is None:  # Ctrl-C came before it was recorded: it was not launched
             self.window.retire(ticket)
             return
         me = threading.get_ident()
-        blame = self.spoiled.blame(launch.task.reads)
+        error = self.poisoned.error_of(launch.task.reads)
         alone = launch.wrapper.threaded and self._all_threads(launch)
         seconds, cause = None, None
         try:
-            self.held[me] = (ticket, launch)
+            self.running[me] = (ticket, launch)
             self.note("start", launch)
-            if blame is None:
-                seconds, cause = without(self.lock, lambda: self.timed(launch, alone))
+            if error is None:
+                seconds, cause = call_unlocked(self.lock, lambda: self.timed(launch, alone))
         finally:
-            self.held.pop(me, None)
+            self.running.pop(me, None)
         if seconds is not None and not alone:
             self.judgment.durations.learn(launch.kind, seconds)
-        self._finish(ticket, blame, cause)
+        self._finish(ticket, error, cause)
         if isinstance(cause, KeyboardInterrupt):
             raise cause
 
     def timed(self, launch: Launch, alone: bool) -> tuple[float | None, BaseException | None]:
-        """Seconds of this thread's time, or what was raised."""
+        """Run a kernel; return its seconds of this thread's CPU time, or the exception."""
         args, kwargs = launch.arguments
         if launch.wrapper.threaded:
             kwargs = {**kwargs, "threads": self.threads if alone else 1}
@@ -159,32 +160,32 @@ class PoolState:
         except BaseException as cause:
             return None, cause
         finally:
-            self.ran(launch.wrapper.name, since)
+            self.record_span(launch.wrapper.name, since)
         return time.thread_time() - begin, None
 
-    def ran(self, name: str, since: float) -> float:
-        """Something has run in this thread since then, for so many seconds."""
+    def record_span(self, name: str, since: float) -> float:
+        """Record a span of this thread since a time; return its seconds."""
         now = time.perf_counter()
-        thread = self._seen.setdefault(threading.get_ident(), len(self._seen))
-        self.spans.append(Ran(name, thread, since, now))
+        thread = self._thread_numbers.setdefault(threading.get_ident(), len(self._thread_numbers))
+        self.spans.append(ThreadSpan(name, thread, since, now))
         return now - since
 
     def settle(
-        self, launch: Launch, blame: KernelError | None, cause: BaseException | None
+        self, launch: Launch, error: KernelError | None, cause: BaseException | None
     ) -> None:
-        """A kernel is over: done, failed, or not run for lack of what it reads."""
+        """Record a kernel that is done, failed, or not run because its reads are poisoned."""
         if cause is not None:
-            blame = failed(launch.wrapper.name, cause, launch.loc)
+            error = failed(launch.wrapper.name, cause, launch.loc)
             self.counts.failed += 1
-        elif blame is not None:
+        elif error is not None:
             self.counts.not_run += 1
-        if blame is None:
-            if self.spoiled:
+        if error is None:
+            if self.poisoned:
                 args, kwargs = launch.arguments
-                self.spoiled.mend(launch.wrapper.written(*args, **kwargs))
+                self.poisoned.validate(launch.wrapper.written(*args, **kwargs))
         else:
-            self.spoiled.spoil(launch.task, blame, launch.arguments, first=cause is not None)
-        launch.error, launch.done, launch.arguments = blame, True, ((), {})
+            self.poisoned.poison(launch.task, error, launch.arguments, first=cause is not None)
+        launch.error, launch.done, launch.arguments = error, True, ((), {})
         self.note("end", launch)
 
     def note(self, kind: Literal["start", "end"], launch: Launch) -> None:
@@ -192,20 +193,20 @@ class PoolState:
         if self.record:
             self.events.append(Event(kind, launch.number))
 
-    def _finish(self, ticket: int, blame: KernelError | None, cause: BaseException | None) -> None:
-        """A kernel leaves the window. What is interrupted here is done again by `_give_up`."""
+    def _finish(self, ticket: int, error: KernelError | None, cause: BaseException | None) -> None:
+        """Retire a kernel. `_fail_orphans` repeats this after an interrupt."""
         launch = self.launches.get(ticket)
         if launch is not None and not launch.done:
-            self.settle(launch, blame, cause)
+            self.settle(launch, error, cause)
         self.launches.pop(ticket, None)
         self.window.retire(ticket)
         ready = self.window.ready()
-        self._wake(ready - 1)  # who has finished takes the next one, if nobody else does
-        if self._waiting and (ready or not self.held or any(over() for over in self._waiting)):
+        self._wake(ready - 1)  # this thread takes one itself
+        if self._waiting and (ready or not self.running or any(holds() for holds in self._waiting)):
             self._done.call()
 
     def _all_threads(self, launch: Launch) -> bool:
-        """Should a kernel use many threads? Only if nothing else is there to run."""
+        """Return whether a kernel may use all threads: only if it is alone in flight, and large."""
         alone = len(self.launches) == 1 and self.judgment.large(launch.kind)
         self.counts.alone_with_all_threads += alone
         return alone
@@ -219,16 +220,16 @@ class PoolState:
             self._ready.call(count)
 
     def _work(self) -> None:
-        """Run kernels until the window closes or somebody ends this thread: the counts tell."""
+        """Run kernels until the window closes; replace a worker that SystemExit ends."""
         try:
             try:
-                as_the_caller()
+                initialize_torch_threads()
                 with self.lock:
                     while self.state == "open":
                         self._take_or_sleep()
             finally:
                 with self.lock:
-                    self._left(threading.current_thread())
+                    self._replace_worker(threading.current_thread())
         except SystemExit:
             return
 
@@ -247,34 +248,31 @@ class PoolState:
             self.judgment.woke(time.perf_counter() - self._woken)
             self._woken = 0.0
 
-    def _left(self, worker: threading.Thread) -> None:
-        """A worker ends: what it still held has failed, and another takes its place."""
+    def _replace_worker(self, worker: threading.Thread) -> None:
+        """Replace a worker that ends before the window closes."""
         if self.state != "open":
             return
         if worker in self.workers:
             self.workers.remove(worker)
         self.counts.workers_replaced += 1
-        self.call()
+        self.wake_workers()
         self._done.call()
 
     def close(self) -> list[KernelError]:
-        """Everything runs, and workers may go; the errors that nobody has heard of."""
+        """Run every launch and let workers end; return the errors that were not raised yet."""
         if self.state == "open":
             self.empty()
             self.state = "closed"
         self._ready.call()  # again where Ctrl-C came before
         self._done.call()
-        return self.spoiled.untold()
+        return self.poisoned.take_unreported()
 
 
-def window_of(slots: int, queue: int, *, native: bool) -> Scheduler:
-    """The compiled one, or the one in Python."""
-    return NativeWindow(slots, queue) if native else Window(slots, queue)
+def initialize_torch_threads() -> None:
+    """Apply `torch.set_num_threads` to this thread, which PyTorch does at the first query only.
 
-
-def as_the_caller() -> None:
-    """PyTorch's operators use as many threads in a new thread as `torch.set_num_threads` said, only
-    once that was asked for there; with others, sums of parts have other last bits."""
+    With another number of threads, the last bits of sums differ.
+    """
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.get_num_threads()

@@ -1,6 +1,6 @@
-"""Timelines: of a simulation, when kernels ran and how full the GPU was; of threads, what each ran.
+"""Timelines of simulated kernels and GPU occupancy, and of threads.
 
-Both are pictures, and JSON that chrome://tracing and Perfetto open.
+Both are pictures, or JSON for chrome://tracing and Perfetto.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from recurra.errors import either
 from recurra.report import page
 from recurra.support import atomic_write
-from recurra.window.launch import Ran
+from recurra.window.launch import ThreadSpan
 from recurra.window.task import WindowError
 
-WIDE, ROW, CURVE = 1000, 12, 60  # of the picture
+WIDE, ROW, CURVE = 1000, 12, 60  # width, and heights of a row and of the curve
 MOST_ROWS = 40
 
 
@@ -33,12 +33,12 @@ class KernelSpan:
 
 @dataclass(frozen=True)
 class TimelineRun:
-    """A trace under a policy.
+    """The simulation of a trace under a policy.
 
     us      from the program's first action to its last kernel's end
     slots   warps that could be active
     watts   of the idle GPU, and more if all warps are active
-    warps   (time, active warps from then on), in order of time
+    warps   (time, active warps from then on), sorted by time
     """
 
     policy: str
@@ -60,12 +60,12 @@ class TimelineRun:
 
     @property
     def millijoules(self) -> float:
-        """A proxy of energy: idle power for the whole time, and more with every active warp."""
+        """A proxy of energy: idle power for the whole time, and more per active warp."""
         idle, busy = self.watts
         return self.us * (idle + busy * self.occupancy) / 1000
 
     def chrome(self) -> str:
-        """The timeline as JSON that chrome://tracing and Perfetto open; lanes hold no overlaps."""
+        """Return JSON for chrome://tracing and Perfetto, with kernels in lanes without overlaps."""
         lanes = lanes_of(self.spans)
         events = [_event(s, lane) for s, lane in zip(self.spans, lanes, strict=True)]
         events += [
@@ -75,7 +75,7 @@ class TimelineRun:
         return json.dumps({"traceEvents": events})
 
     def svg(self) -> str:
-        """Active warps over time, and below them the kernels that ran."""
+        """Return a picture of active warps over time, above the kernels."""
         lanes = lanes_of(self.spans)
         shown = min(max(lanes, default=0) + 1, MOST_ROWS)
         scale = WIDE / self.us
@@ -119,14 +119,14 @@ class TimelineRun:
 
 
 def expect_timeline(path: Path) -> None:
-    """Raises WindowError for what is no name of a timeline."""
+    """Raise WindowError unless a path ends in .html or .json."""
     if path.suffix not in (".html", ".json"):
         hint = either("--timeline block.html", "name one, such as block.html")
         raise WindowError(f"{path} is neither .html nor .json", hint=hint)
 
 
-def save_threads(path: Path, spans: Sequence[Ran], about: str) -> None:
-    """Writes what ran when, a lane for each thread. Raises WindowError for other names."""
+def save_threads(path: Path, spans: Sequence[ThreadSpan], about: str) -> None:
+    """Write a timeline, a lane for each thread; raise WindowError for other names."""
     expect_timeline(path)
     first = min(s.start for s in spans)
     runs = [
@@ -155,7 +155,7 @@ def _event(span: KernelSpan, lane: int) -> Mapping[str, object]:
 
 
 def lanes_of(spans: Sequence[KernelSpan]) -> list[int]:
-    """The lane of each span: the lowest in which nothing else runs then."""
+    """Return the lane of each span: the lowest that is free then."""
     lanes: dict[int, int] = {}
     free: list[float] = []
     for at, span in sorted(enumerate(spans), key=lambda p: p[1].start):

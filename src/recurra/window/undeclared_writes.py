@@ -1,10 +1,10 @@
-"""Kernels that write memory which they do not declare: bytes are compared before and after.
+"""A check for undeclared writes of kernels, which compares bytes before and after.
 
     with watch.kernel(launch):  # kernel scale writes y, which it does not declare
         launch.wrapper.function(*args, **kwargs)
 
-The memory is that of a launch's arguments, also in lists, tuples and dicts, and of what its kernel
-declares. What kernels that run at the same time declare to write is theirs.
+The memory is that of a launch's arguments, also in lists, tuples and dicts, and of its kernel's
+declarations. Declared writes of concurrent kernels are allowed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from recurra.window.access import segment_of
@@ -24,11 +25,11 @@ from recurra.window.task import Segment
 if TYPE_CHECKING:
     import numpy as np
 
-Place = tuple[int, ...]  # of an element
+Place = tuple[int, ...]  # the index of an element
 
 
 class WriteWatch:
-    """The kernels that run at present, and which memory each may find written."""
+    """The running kernels, and the memory that may change during each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,8 +38,8 @@ class WriteWatch:
 
     @contextmanager
     def kernel(self, launch: Launch) -> Generator[None]:
-        """Inside, the launch's kernel runs. Raises UndeclaredWrite if it writes anything else."""
-        if launch.wrapper.reads is None or launch.wrapper.writes is None:  # it may touch anything
+        """Check the writes of a launch's kernel, which runs inside; raise UndeclaredWrite."""
+        if launch.wrapper.reads is None or launch.wrapper.writes is None:  # a barrier
             yield
             return
         arrays = _arrays_of(launch)
@@ -52,13 +53,13 @@ class WriteWatch:
         for (name, array), old in zip(arrays.items(), before, strict=True):
             place = _first_change(array, old, allowed)
             if place is not None:
-                raise _told(launch, name, place)
+                raise _error(launch, name, place)
 
     def _enter(self, launch: Launch) -> list[Segment]:
-        """Let others find written what this launch declares, and the other way round."""
+        """Allow this launch's writes during others, and theirs during this one."""
         ours = launch.task.writes
         with self._lock:
-            allowed = [*ours, *(part for theirs in self._declared.values() for part in theirs)]
+            allowed = [*ours, *chain(*self._declared.values())]
             for others in self._running.values():
                 others.extend(ours)
             self._running[id(launch)], self._declared[id(launch)] = allowed, ours
@@ -66,14 +67,14 @@ class WriteWatch:
 
 
 def _arrays_of(launch: Launch) -> dict[str, Any]:
-    """The arrays that a launch can reach and that have bytes to compare, each once, by name."""
+    """Return the arrays of a launch that have bytes to compare, each once, by name."""
     args, kwargs = launch.arguments
-    given = list(_leaves(_parameters(launch)))
-    for word, touched in (("reads", launch.wrapper.reads), ("writes", launch.wrapper.writes)):
-        if touched is not None:
-            given += [(f"what {word}= gives", x) for x in touched(*args, **kwargs)]
-    once = {id(x): name for name, x in reversed(given) if _has_bytes(x)}
-    arrays = {id(x): x for _, x in given}
+    values = list(_leaves(_parameters(launch)))
+    for word, declared in (("reads", launch.wrapper.reads), ("writes", launch.wrapper.writes)):
+        if declared is not None:
+            values += [(f"what {word}= gives", x) for x in declared(*args, **kwargs)]
+    once = {id(x): name for name, x in reversed(values) if _has_bytes(x)}
+    arrays = {id(x): x for _, x in values}
     return {name: arrays[key] for key, name in reversed(once.items())}
 
 
@@ -98,15 +99,12 @@ def _has_bytes(value: Any) -> bool:
         return value.size > 0 and not value.dtype.hasobject
     if not hasattr(value, "untyped_storage"):
         return False
-    return (
-        value.device.type == "cpu"
-        and value.layout == sys.modules["torch"].strided
-        and value.numel() > 0
-    )
+    strided = value.layout == sys.modules["torch"].strided
+    return value.device.type == "cpu" and strided and value.numel() > 0
 
 
 def _elements(array: Any) -> np.ndarray:
-    """A copy of the elements' bytes: [.., itemsize]."""
+    """Return a copy of the elements' bytes, [.., itemsize]."""
     import numpy as np
 
     if hasattr(array, "__array_interface__"):
@@ -117,7 +115,7 @@ def _elements(array: Any) -> np.ndarray:
 
 
 def _first_change(array: Any, before: np.ndarray, allowed: Iterable[Segment]) -> Place | None:
-    """The first element that is another and lies in none of the segments."""
+    """Return the first element that has changed outside of the allowed segments."""
     import numpy as np
 
     now = _elements(array)
@@ -143,7 +141,7 @@ def _strides(array: Any) -> tuple[int, ...]:
     return tuple(step * array.element_size() for step in array.stride())
 
 
-def _told(launch: Launch, name: str, place: Place) -> UndeclaredWrite:
+def _error(launch: Launch, name: str, place: Place) -> UndeclaredWrite:
     args, kwargs = launch.arguments
     element = f"{name}[{', '.join(map(str, place))}]" if place else name
     writes = launch.wrapper.writes
@@ -160,6 +158,6 @@ def _told(launch: Launch, name: str, place: Place) -> UndeclaredWrite:
 
 
 def _spelled(function: Callable[..., object]) -> Iterable[str]:
-    """A function's parameters as they stand between the parentheses of its definition."""
+    """Yield a function's parameters as text, without annotations."""
     for parameter in inspect.signature(function).parameters.values():
         yield str(parameter.replace(annotation=inspect.Parameter.empty))

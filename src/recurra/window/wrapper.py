@@ -1,11 +1,11 @@
-"""Kernels with what they touch: the paper's wrapper, whose function of the launch arguments gives
-the segments (section IV-A, figures 16 and 17).
+"""Kernels with the memory they access: the paper's wrapper, with functions from launch arguments to
+segments (section IV-A, figures 16 and 17).
 
     @window.kernel(reads=lambda a, b, out: (a, b), writes=lambda a, b, out: (out,))
     def add(a, b, out):
         np.add(a, b, out=out)
 
-A kernel that does not say both is a barrier.
+A kernel without both is a barrier.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 Touched = Callable[..., Iterable[object]]
+Args = tuple[object, ...]
+Kwargs = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A function, and what a call of it reads and writes: functions of the same arguments that give
-    arrays or segments; None if it is not known.
+    """A function, and the functions of the same arguments that return the arrays or segments that a
+    call reads and writes; None if they are unknown.
 
-    threaded   it takes `threads=`, how many threads it may use itself
-    kind       launches of one kind take as long as each other; None: those that touch as much
-    loc        where it is launched, if that is always the same line
+    threaded   it takes `threads=`, the number of threads that it may use itself
+    kind       the key of launches with the same duration; by default the name and the sizes
+    loc        the line of its launches, if that is always the same
     """
 
     name: str
@@ -43,15 +45,14 @@ class Wrapper:
     threaded: bool = False
     kind: Hashable = None
     loc: Loc | None = None
-    at_once: Callable[..., object] | None = field(
-        init=False, repr=False, compare=False
-    )  # if that fits
+    at_once: Callable[..., object] | None = field(init=False, repr=False, compare=False)
+    """The function, unless it is threaded"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at_once", None if self.threaded else self.function)
 
     def task(self, *args: object, **kwargs: object) -> Task:
-        """The task of a launch with these arguments: the memory it touches."""
+        """Return the task of a launch with these arguments."""
         if self.reads is None or self.writes is None:
             return barrier(self.name)
         try:
@@ -67,9 +68,9 @@ class Wrapper:
         )
 
     def _listed(self, which: str, found: Any, given: tuple[object, ...]) -> tuple[object, ...]:
-        """The result of `reads` or `writes` as a tuple; one array is itself.
+        """Return the result of `reads` or `writes`, which may be one array, as a tuple.
 
-        Raises WindowError for what cannot say which memory is touched.
+        Raises WindowError for values without memory.
         """
         if isinstance(found, Segment) or hasattr(found, "shape"):
             return (found,)
@@ -91,25 +92,25 @@ class Wrapper:
         )
 
     def written(self, *args: object, **kwargs: object) -> tuple[Segment, ...]:
-        """The segments that a launch is sure to write, to the last byte, if it succeeds."""
+        """Return the segments of which a successful launch writes every byte."""
         if self.reads is None or self.writes is None:
             return ()
         return filled(self._listed("writes", self.writes(*args, **kwargs), (*args,)))
 
-    def _expect_fit(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """Raises WindowError for operands that the kernel, or what it declares, does not take."""
+    def _expect_fit(self, args: Args, kwargs: Kwargs) -> None:
+        """Raise WindowError for operands that the kernel, reads= or writes= does not take."""
         declared = {"it": self.function, "its reads=": self.reads, "its writes=": self.writes}
         for who, function in declared.items():
-            taken = _parameters(function)
-            if taken is None:
+            signature = _signature(function)
+            if signature is None:
                 continue
             try:
-                taken.bind(*args, **kwargs)
+                signature.bind(*args, **kwargs)
             except TypeError as error:
-                given, names = len(args) + len(kwargs), ", ".join(taken.parameters)
+                given, names = len(args) + len(kwargs), ", ".join(signature.parameters)
                 raise WindowError(
                     f"kernel {self.name} is launched with {given} operand{'s' * (given != 1)}",
-                    facts=f"{who} takes {taken}: {error}",
+                    facts=f"{who} takes {signature}: {error}",
                     hint=f"launch({self.name}, {names})"
                     if who == "it"
                     else f"declare {who.removeprefix('its ')} with what the kernel takes",
@@ -117,12 +118,12 @@ class Wrapper:
                 ) from None
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        """The function itself, at once."""
+        """Call the function itself."""
         return self.function(*args, **kwargs)
 
 
-def _parameters(function: Callable[..., object] | None) -> inspect.Signature | None:
-    """The parameters of a function, without types; None if nobody knows."""
+def _signature(function: Callable[..., object] | None) -> inspect.Signature | None:
+    """Return the parameters of a function, without types; None if they are unknown."""
     try:
         known = inspect.signature(function or print)
     except ValueError:  # as of some functions in C
@@ -131,24 +132,24 @@ def _parameters(function: Callable[..., object] | None) -> inspect.Signature | N
     return inspect.Signature(bare)
 
 
+KernelFunction = Wrapper | Callable[..., object]
+
+
 def named(function: Callable[..., object]) -> str:
-    """The name of a function in messages."""
+    """Return the name of a function in messages."""
     return getattr(function, "__name__", type(function).__name__)
 
 
 def kernel(
     *, reads: Touched | None = None, writes: Touched | None = None, threaded: bool = False
 ) -> Callable[[Callable[..., object]], Wrapper]:
-    """Makes a kernel of the function below: see `Wrapper`."""
+    """Decorate a function as a kernel: see `Wrapper`."""
 
-    def wrap(function: Callable[..., object]) -> Wrapper:
-        return Wrapper(named(function), function, reads, writes, threaded)
-
-    return wrap
+    return lambda function: Wrapper(named(function), function, reads, writes, threaded)
 
 
 def ufunc(function: np.ufunc) -> Wrapper:
-    """Any NumPy ufunc: called as f(x, .., out), arrays of one shape or broadcast to it."""
+    """Return a NumPy ufunc as a kernel, launched as f(x, .., out) with arrays that broadcast."""
 
     def call(*arrays: Any) -> None:
         function(*arrays[:-1], out=arrays[-1])

@@ -53,7 +53,7 @@ from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.search import Search, solver
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
-from recurra.nest.agents.learning import keep
+from recurra.nest.agents.learning import save_checkpoint
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem
 from small_agents import TINY, playable
 
@@ -104,7 +104,7 @@ def test_a_convolution_is_a_sum_over_windows(side: int, size: int, stride: int) 
 
 def test_checkpoints_whose_moments_are_apart_are_refused(tmp_path: Path) -> None:
     learner, path = GameLearner(flat(playable(0)), PYTHON, TINY, 0), tmp_path / "old.npz"
-    keep(path, {**learner.about, "learner": "mapping"}, 0, learner.state())
+    save_checkpoint(path, {**learner.about, "learner": "mapping"}, 0, learner.state())
     with pytest.raises(RecurraError, match="is of mapping\n  it has mapping; this is mapping, A"):
         learner.load(path)
     learner.save(path)

@@ -16,7 +16,7 @@ from documents import env
 from recurra.cli import main
 from recurra.mapping.commands import problem_of
 from recurra.mapping.learn.command import MapTrainCommand
-from recurra.nest.agents.learning import done
+from recurra.nest.agents.learning import checkpoint_rounds
 from recurra.storage.mapping_problem_text import solution_from_json
 
 # As from a terminal, also where who started us ignores Ctrl-C.
@@ -54,13 +54,13 @@ def test_an_interrupt_saves_every_round(tmp_path: Path) -> None:
     assert "Traceback" not in said
     options = f"--agent policy --seconds 600.0 --demonstrate 0.0 --folder {tmp_path} --resume"
     assert f"go on with: recurra map train ppo_step {options}" in said
-    first = done(tmp_path / "checkpoint.npz")
+    first = checkpoint_rounds(tmp_path / "checkpoint.npz")
     assert first > 0
     best = answer(tmp_path)
     assert best == max(shares(tmp_path)) > 0
     code, said = trained(tmp_path, 12, "--resume")
     assert code == 130, said
-    assert done(tmp_path / "checkpoint.npz") > first
+    assert checkpoint_rounds(tmp_path / "checkpoint.npz") > first
     assert answer(tmp_path) == max(shares(tmp_path)) >= best
 
 

@@ -20,7 +20,7 @@ from recurra.nest.actions import Actions
 from recurra.nest.agents import fitted, network
 from recurra.nest.agents.dqn import DqnSettings, train
 from recurra.nest.agents.policy import GreedyPolicy, features, initial, load, proposed, shipped
-from recurra.nest.agents.vector_env import World, by_chance, greedy_or_any
+from recurra.nest.agents.vector_env import VectorEnv, epsilon_greedy, sample_actions
 from recurra.nest.codegen import generate
 from recurra.nest.einsum import from_sizes
 from recurra.nest.llvm import LlvmKernel
@@ -50,15 +50,15 @@ def tables() -> list[Table]:
 
 def at_random(tables: list[Table], seed: int = 0) -> float:
     """The mean share of the best at the end of random episodes."""
-    random, world = np.random.default_rng(seed), World.of(tables)
+    random, world = np.random.default_rng(seed), VectorEnv.of(tables)
     starts = np.repeat(world.first, 70)
-    anything = greedy_or_any(initial(201, len(FEW.names), (4,), 0), 1.0)
+    anything = epsilon_greedy(initial(201, len(FEW.names), (4,), 0), 1.0)
     ends = world.rollout(starts, anything, random).last
     return float((world.shares[ends] / np.repeat(world.best, 70)).mean())
 
 
 def shares_of_best(policy: GreedyPolicy, tables: list[Table]) -> list[float]:
-    """Walked nest by nest: what `World.reached` says in arrays."""
+    """Walked nest by nest: what `VectorEnv.greedy_shares` says in arrays."""
     return [t.evaluate(policy.path(t.problem)[-1]) / t.best for t in tables]
 
 
@@ -122,9 +122,9 @@ def test_fitting_can_be_repeated(tables: list[Table]) -> None:
 
 def test_transitions_are_of_n_steps(tables: list[Table]) -> None:
     """Rewards of an episode add up; the last transitions are shorter, and end it."""
-    world, random = World.of(tables), np.random.default_rng(0)
-    choose = greedy_or_any(initial(201, len(FEW.names), (4,), 0), 1.0)
-    walked = world.rollout(world.drawn(5, random), choose, random)
+    world, random = VectorEnv.of(tables), np.random.default_rng(0)
+    choose = epsilon_greedy(initial(201, len(FEW.names), (4,), 0), 1.0)
+    walked = world.rollout(world.draw_starts(5, random), choose, random)
     t = walked.transitions(3)
     assert t["left"].tolist() == [4] * 5 + [3] * 5 + [2] * 5 + [1] * 5
     assert t["after_left"].tolist() == [1] * 5 + [0] * 15
@@ -137,19 +137,19 @@ def test_transitions_are_of_n_steps(tables: list[Table]) -> None:
 
 
 def test_a_world_says_what_paths_do(policy: GreedyPolicy, tables: list[Table]) -> None:
-    found = World.of(tables).reached(policy.weights)
+    found = VectorEnv.of(tables).greedy_shares(policy.weights)
     np.testing.assert_allclose(found, shares_of_best(policy, tables), rtol=1e-5)
 
 
 def test_draws_are_as_likely_as_the_network_says(tables: list[Table]) -> None:
-    world, random = World.of(tables), np.random.default_rng(3)
+    world, random = VectorEnv.of(tables), np.random.default_rng(3)
     weights = initial(201, len(FEW.names), (8,), 1)
     weights["Wa"] *= 100
     starts = np.repeat(world.first[:1], 4000)
-    seen, legal = world.observed(starts, 4), world.legal[starts]
-    actions, logs = by_chance(weights)(seen, legal, random)
+    seen, legal = world.observe(starts, 4), world.legal[starts]
+    actions, logs = sample_actions(weights)(seen, legal, random)
     assert legal[0, actions].all()
-    _, want = network.chances(weights, seen[:1], legal[:1])
+    _, want = network.actor_critic(weights, seen[:1], legal[:1])
     shares = np.bincount(actions, minlength=len(FEW.names)) / 4000
     np.testing.assert_allclose(shares, np.exp(np.asarray(want[0])), atol=0.03)
     np.testing.assert_allclose(logs, np.asarray(want[0])[actions], rtol=1e-4, atol=1e-5)

@@ -54,11 +54,11 @@ def test_what_is_alike_shares_nests(seed: int) -> None:
     nest = random_nest(r, p, Actions(), 6)
     if r.random() < 0.5:
         nest = scheduled(p, f"[{r.choice(p.inputs).name}] {nest.order}")
-    assert form.to_given(form.to_canonical(nest)) == nest
+    assert form.to_original(form.to_canonical(nest)) == nest
     if form.problem != there.problem:  # what is reduced in all the same places has no order
         assert len(p.reduced) > 1 or len(p.inputs) > 1
         return
-    found = there.to_given(form.to_canonical(nest))
+    found = there.to_original(form.to_canonical(nest))
     inputs = [laid_out(t, r) for t in p.inputs]
     at = [address(x) for x, _ in inputs]
     (out, ours), (_, theirs) = (laid_out(p.output, Random(1)) for _ in range(2))

@@ -21,8 +21,8 @@ from recurra.nest.actions import Actions
 from recurra.nest.agents import a3c, apex, impala, learning, ppo
 from recurra.nest.agents.actors import ActorTask, RemoteActors, pool
 from recurra.nest.agents.policy import initial, load
-from recurra.nest.agents.sampling_actor import Walker
-from recurra.nest.agents.vector_env import World, greedy_or_any
+from recurra.nest.agents.sampling_actor import SamplingActor
+from recurra.nest.agents.vector_env import VectorEnv, epsilon_greedy
 from recurra.nest.loops import Nest
 from recurra.nest.measured_table import Table, tabulate
 
@@ -44,8 +44,8 @@ def tables() -> list[Table]:
 
 
 @pytest.fixture(scope="module")
-def world(tables: list[Table]) -> World:
-    return World.of(tables)
+def world(tables: list[Table]) -> VectorEnv:
+    return VectorEnv.of(tables)
 
 
 @pytest.fixture
@@ -56,17 +56,17 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
     found.end()
 
 
-class Dying(Walker):
+class Dying(SamplingActor):
     def work(self, weights: Any) -> Any:
         raise SystemExit(3)
 
 
-class Broken(Walker):
+class Broken(SamplingActor):
     def work(self, weights: Any) -> Any:
         raise ValueError("no more walks")
 
 
-class Hanging(Walker):
+class Hanging(SamplingActor):
     """Answers once; then not before long, in the first of its lives."""
 
     def __init__(self, world: Any, task: Any) -> None:
@@ -80,7 +80,9 @@ class Hanging(Walker):
         return super().work(weights)
 
 
-def asked(world: World, kind: Any = Walker, count: int = 1) -> tuple[RemoteActors, list[str], Any]:
+def asked(
+    world: VectorEnv, kind: Any = SamplingActor, count: int = 1
+) -> tuple[RemoteActors, list[str], Any]:
     """A pool on Ray, what it says, and weights to ask by."""
     found = pool(kind, world, replace(TINY, actors=count))
     assert isinstance(found, RemoteActors)
@@ -89,7 +91,7 @@ def asked(world: World, kind: Any = Walker, count: int = 1) -> tuple[RemoteActor
     return found, said, initial(201, len(FEW.names), (8,), 0)
 
 
-def test_what_is_shared_is_sent_once(world: World, ray: Ray) -> None:
+def test_what_is_shared_is_sent_once(world: VectorEnv, ray: Ray) -> None:
     """The world, and the weights, for all three; a Ray of our own is ended with us."""
     found, _, weights = asked(world, count=3)
     assert ray.begun is not None
@@ -106,13 +108,13 @@ def test_what_is_shared_is_sent_once(world: World, ray: Ray) -> None:
     assert ray.options["max_restarts"] == 0
 
 
-def test_a_ray_that_was_there_goes_on(world: World, ray: Ray) -> None:
+def test_a_ray_that_was_there_goes_on(world: VectorEnv, ray: Ray) -> None:
     ray.begun = {}
     asked(world)[0].close()
     assert ray.is_initialized()
 
 
-def test_a_dead_actor_is_replaced(world: World, ray: Ray) -> None:
+def test_a_dead_actor_is_replaced(world: VectorEnv, ray: Ray) -> None:
     """Killed while it is idle; what the new one is asked, it answers, with other random numbers."""
     found, said, weights = asked(world)
     found.begin(weights)
@@ -125,7 +127,7 @@ def test_a_dead_actor_is_replaced(world: World, ray: Ray) -> None:
     assert len(ray.actors) == 2
 
 
-def test_actors_that_die_in_turn(world: World, ray: Ray) -> None:
+def test_actors_that_die_in_turn(world: VectorEnv, ray: Ray) -> None:
     found, said, weights = asked(world, Dying)
     found.begin(weights)
     with pytest.raises(RecurraError, match=r"(?s)so did those before.*in turn.*died unexpectedly"):
@@ -133,14 +135,14 @@ def test_actors_that_die_in_turn(world: World, ray: Ray) -> None:
     assert len(said) == 2
 
 
-def test_an_actor_that_raises(world: World, ray: Ray) -> None:
+def test_an_actor_that_raises(world: VectorEnv, ray: Ray) -> None:
     found, _, weights = asked(world, Broken)
     found.begin(weights)
     with pytest.raises(RecurraError, match=r"(?s)actor 0 has failed.*ValueError: no more walks"):
         found.answer()
 
 
-def test_an_actor_that_hangs(world: World, ray: Ray) -> None:
+def test_an_actor_that_hangs(world: VectorEnv, ray: Ray) -> None:
     found, said, weights = asked(world, Hanging)
     found.begin(weights)
     found.answer()
@@ -162,7 +164,7 @@ def test_an_actor_that_hangs(world: World, ray: Ray) -> None:
     ],
     ids=["apex", "impala", "a3c", "ppo"],
 )
-def test_learning(learner: Any, world: World, ray: Ray) -> None:
+def test_learning(learner: Any, world: VectorEnv, ray: Ray) -> None:
     """With one that dies on the way."""
     kind, settings, rounds = learner
     one = kind(world, settings(rounds=rounds, hidden=(64, 64), learning_rate=2e-3, **OURS))
@@ -175,11 +177,11 @@ def test_learning(learner: Any, world: World, ray: Ray) -> None:
 
     one.update = updated
     policy = learning.learn(one)
-    anything = greedy_or_any(initial(201, len(FEW.names), (4,), 0), 1.0)
+    anything = epsilon_greedy(initial(201, len(FEW.names), (4,), 0), 1.0)
     starts = np.repeat(world.first, 70)
     ends = world.rollout(starts, anything, np.random.default_rng(0)).last
     by_chance = float((world.shares[ends] / np.repeat(world.best, 70)).mean())
-    assert world.reached(policy.weights).mean() > by_chance + 0.1
+    assert world.greedy_shares(policy.weights).mean() > by_chance + 0.1
     assert len(ray.actors) == 3
     assert not ray.is_initialized()
 
@@ -230,12 +232,12 @@ def test_without_ray(
 
 
 def test_addresses_are_of_clusters(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, world: World, ray: Ray
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, world: VectorEnv, ray: Ray
 ) -> None:
     words = told(capsys, tmp_path, "--address", "10.0.0.1:6379")
     assert "--address 10.0.0.1:6379, but --pool is left out\n  hint: --pool ray" in words
     with pytest.raises(RecurraError, match=r"no Ray cluster at 10.0.0.1:6379\n  Could not"):
-        pool(Walker, world, replace(TINY, address="10.0.0.1:6379"))
+        pool(SamplingActor, world, replace(TINY, address="10.0.0.1:6379"))
 
 
 def test_a_learner_without_actors_has_no_pool(
@@ -249,7 +251,7 @@ def test_checkpoints_do_not_know_addresses() -> None:
     assert str(replace(TINY, address="10.0.0.1:6379")) == str(TINY)
 
 
-def test_tasks_are_given_as_they_are(world: World, ray: Ray) -> None:
+def test_tasks_are_given_as_they_are(world: VectorEnv, ray: Ray) -> None:
     found, _, _ = asked(world, count=2)
     given = [found.crew.arguments(k) for k in (0, 1, 1)]
     assert [x.seed for x in given] == [(0, 0, 0, 0), (0, 1, 0, 0), (0, 1, 0, 1)]

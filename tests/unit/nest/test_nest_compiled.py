@@ -20,7 +20,7 @@ from recurra.nest.codegen import generate
 from recurra.nest.default_schedule import standard, tiles
 from recurra.nest.dtypes import DTYPES
 from recurra.nest.einsum import from_sizes
-from recurra.nest.guarded_call import BRIEF, entry
+from recurra.nest.guarded_call import BRIEF, guarded_call
 from recurra.nest.loops import scheduled, untiled
 from recurra.nest.native import LoadedKernel, encode
 from recurra.nest.problem import NestProblem
@@ -295,7 +295,7 @@ OPERATIONS = pytest.mark.parametrize("operations", [0, 2**30])
 
 def door(operations: int) -> Any:
     """To the kernel of MULTIPLY; what does not fit is refused."""
-    found = entry(
+    found = guarded_call(
         MULTIPLY.kernel.address, MULTIPLY._layouts, operations, lambda *_, **__: "refused", MULTIPLY
     )
     assert found is not None
@@ -366,7 +366,7 @@ def test_the_door_sees_shared_memory(operations: int, offset: int) -> None:
     ],
 )
 def test_the_door_passes_other_calls_on(arguments: Any, named: Any) -> None:
-    given: Any = entry(
+    given: Any = guarded_call(
         MULTIPLY.kernel.address, MULTIPLY._layouts, 0, lambda *x, **y: (x, y), MULTIPLY.kernel
     )
     found = given(*arguments, **named)
@@ -415,7 +415,7 @@ def test_a_contraction_is_freed() -> None:
 
 
 def test_without_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "entry", lambda *_: None)
+    monkeypatch.setattr(compiled, "guarded_call", lambda *_: None)
     a, b = integers(4, 5), integers(5, 6)
     np.testing.assert_array_equal(rc.nest.compile("mk,kn->mn", a, b)(a, b), a @ b)
 
@@ -423,7 +423,7 @@ def test_without_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_seven_arrays_take_the_longer_way() -> None:
     arrays = [integers(3, 4, seed=k) for k in range(6)]
     multiply = rc.nest.compile("ab,ab,ab,ab,ab,ab->ab", *arrays)
-    assert multiply.run == multiply._slowly
+    assert multiply.run == multiply._checked_call
     np.testing.assert_array_equal(multiply(*arrays), np.prod(arrays, axis=0))
 
 

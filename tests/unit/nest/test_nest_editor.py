@@ -95,7 +95,7 @@ def test_it_is_measured() -> None:
     s = bench.after(bench.begin(untiled(MATMUL)), "split_8")
     assert s.gflops > 0
     assert "% of peak" in s.status
-    assert bench.right == {"m k n | m n", "m/8 m k n | m n"}
+    assert bench.verified == {"m k n | m n", "m/8 m k n | m n"}
 
 
 # Terminal

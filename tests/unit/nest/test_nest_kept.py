@@ -246,7 +246,7 @@ def test_a_writer_that_dies_leaves_what_was_there(monkeypatch: pytest.MonkeyPatc
     save(entry())
 
     def full(*_: Any) -> None:
-        raise OSError("no space left")
+        raise OSError(28, "no space left")
 
     monkeypatch.setattr(kernel_store.os, "fsync", full)
     with pytest.raises(RecurraError, match="no space left"):

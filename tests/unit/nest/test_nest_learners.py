@@ -23,8 +23,8 @@ from recurra.nest.actions import Actions
 from recurra.nest.agents import a3c, apex, dqn, fitted, impala, learning, network, ppo, replay
 from recurra.nest.agents.actors import ActorProcesses, ActorTask
 from recurra.nest.agents.policy import initial
-from recurra.nest.agents.sampling_actor import Walker
-from recurra.nest.agents.vector_env import TRANSITION, World, greedy_or_any, opened
+from recurra.nest.agents.sampling_actor import SamplingActor
+from recurra.nest.agents.vector_env import TRANSITION, VectorEnv, epsilon_greedy, load_vector_env
 from recurra.nest.loops import Nest
 from recurra.nest.measured_table import Table, tabulate
 
@@ -57,8 +57,8 @@ def tables() -> list[Table]:
 
 
 @pytest.fixture(scope="module")
-def world(tables: list[Table]) -> World:
-    return World.of(tables)
+def world(tables: list[Table]) -> VectorEnv:
+    return VectorEnv.of(tables)
 
 
 def trained(name: str, tables: list[Table], settings: Any, **options: Any) -> Any:
@@ -66,19 +66,19 @@ def trained(name: str, tables: list[Table], settings: Any, **options: Any) -> An
     return module.train(tables, settings, **options)
 
 
-def at_random(world: World) -> float:
+def at_random(world: VectorEnv) -> float:
     starts = np.repeat(world.first, 70)
-    anything = greedy_or_any(initial(201, len(FEW.names), (4,), 0), 1.0)
+    anything = epsilon_greedy(initial(201, len(FEW.names), (4,), 0), 1.0)
     ends = world.rollout(starts, anything, np.random.default_rng(0)).last
     return float((world.shares[ends] / np.repeat(world.best, 70)).mean())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHORT)
-def test_learning_beats_chance_soon(name: str, tables: list[Table], world: World) -> None:
+def test_learning_beats_chance_soon(name: str, tables: list[Table], world: VectorEnv) -> None:
     points = list[learning.LearningPoint]()
     policy = trained(name, tables, SHORT[name], tell=points.append, every=50)
-    assert world.reached(policy.weights).mean() > at_random(world) + 0.1
+    assert world.greedy_shares(policy.weights).mean() > at_random(world) + 0.1
     assert points[-1].steps <= 500 * 16 * 4
     assert points[-1].reward > points[0].reward
 
@@ -99,11 +99,11 @@ def test_a_run_that_stopped_goes_on(name: str, tables: list[Table], tmp_path: Pa
     path = tmp_path / "checkpoint.npz"
     with pytest.raises(Stop):
         trained(name, tables, TINY[name], tell=stop, every=7, checkpoint=path)
-    assert learning.done(path) == 7
+    assert learning.checkpoint_rounds(path) == 7
     again = trained(name, tables, TINY[name], checkpoint=path)
     for key, w in straight.weights.items():
         np.testing.assert_array_equal(w, again.weights[key])
-    assert learning.done(path) == 12
+    assert learning.checkpoint_rounds(path) == 12
 
 
 def test_checkpoints_of_something_else(tables: list[Table], tmp_path: Path) -> None:
@@ -123,15 +123,17 @@ def test_checkpoints_of_something_else(tables: list[Table], tmp_path: Path) -> N
 # Processes
 
 
-def processes(world: World, count: int, **options: Any) -> ActorProcesses:
+def processes(world: VectorEnv, count: int, **options: Any) -> ActorProcesses:
     settings = replace(TINY["impala"], actors=count)
     return ActorProcesses(
-        world, [ActorTask(Walker, settings, k, count, (0, k)) for k in range(count)], **options
+        world,
+        [ActorTask(SamplingActor, settings, k, count, (0, k)) for k in range(count)],
+        **options,
     )
 
 
 @pytest.mark.slow
-def test_a_dead_actor_is_replaced(world: World) -> None:
+def test_a_dead_actor_is_replaced(world: VectorEnv) -> None:
     """Killed while it is idle, while it is asked; what it was asked is answered all the same."""
     said = list[str]()
     pool, weights = processes(world, 2, say=said.append), initial(201, len(FEW.names), (8,), 0)
@@ -152,7 +154,7 @@ def test_a_dead_actor_is_replaced(world: World) -> None:
 
 
 def odd(
-    kind: Any, world: World, monkeypatch: pytest.MonkeyPatch, say: Any = None
+    kind: Any, world: VectorEnv, monkeypatch: pytest.MonkeyPatch, say: Any = None
 ) -> ActorProcesses:
     """One actor of tests/support/odd_actors.py, which its process must find."""
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
@@ -160,7 +162,7 @@ def odd(
     return ActorProcesses(world, [ActorTask(kind, settings, 0, 1, (0, 0))], say=say)
 
 
-def test_an_actor_that_raises(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_that_raises(world: VectorEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = odd(Broken, world, monkeypatch)
     pool.begin(initial(201, len(FEW.names), (8,), 0))
     with pytest.raises(RecurraError, match=r"(?s)actor 0 has failed.*ValueError: no more walks"):
@@ -169,7 +171,7 @@ def test_an_actor_that_raises(world: World, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-def test_actors_that_die_in_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_actors_that_die_in_turn(world: VectorEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     said = list[str]()
     pool = odd(Dying, world, monkeypatch, said.append)
     pool.begin(initial(201, len(FEW.names), (8,), 0))
@@ -180,7 +182,7 @@ def test_actors_that_die_in_turn(world: World, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-def test_an_actor_that_hangs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_that_hangs(world: VectorEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its second answer never comes; the process after it is given its time."""
     said = list[str]()
 
@@ -199,26 +201,26 @@ def test_an_actor_that_hangs(world: World, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
-def test_learning_by_processes(tables: list[Table], world: World) -> None:
+def test_learning_by_processes(tables: list[Table], world: VectorEnv) -> None:
     """One that learns by gradients of others; what is left of it is nothing."""
     settings = replace(SHORT["a3c"], pool="processes", rounds=300)
     learner = a3c.A3c(world, settings)
     policy = learning.learn(learner)
-    assert world.reached(policy.weights).mean() > at_random(world) + 0.1
-    assert not learner.actors.crew.workers
+    assert world.greedy_shares(policy.weights).mean() > at_random(world) + 0.1
+    assert not learner.actors.crew.watched
     assert not Path(learner.actors.folder.name).exists()
 
 
 # What they are made of
 
 
-def test_worlds_are_mapped(world: World, tmp_path: Path) -> None:
+def test_worlds_are_mapped(world: VectorEnv, tmp_path: Path) -> None:
     world.save(tmp_path)
-    again = opened(tmp_path)
+    again = load_vector_env(tmp_path)
     assert again.actions == world.actions
     assert again.digest == world.digest
-    assert isinstance(again.seen, np.memmap)
-    np.testing.assert_array_equal(again.observed(world.first, 3), world.observed(world.first, 3))
+    assert isinstance(again.observations, np.memmap)
+    np.testing.assert_array_equal(again.observe(world.first, 3), world.observe(world.first, 3))
 
 
 def test_the_state_of_another_buffer_is_refused() -> None:
@@ -254,7 +256,7 @@ def test_adam_steps_as_that_of_optax(decay: float) -> None:
     kept = tx.init(theirs)
     for _ in range(5):
         gradient = {k: random.standard_normal(3).astype(np.float32) for k in "ab"}
-        ours, adam = adam.step(network.clipped(gradient, 1.0), ours, 0.01, decay)
+        ours, adam = adam.step(network.clip_by_norm(gradient, 1.0), ours, 0.01, decay)
         updates, kept = tx.update(gradient, kept, theirs)
         theirs = optax.apply_updates(theirs, updates)
         for k in "ab":
@@ -266,9 +268,13 @@ def test_generalized_advantages() -> None:
     random = np.random.default_rng(0)
     reward, value = (random.standard_normal((5, 3)).astype(np.float32) for _ in "rv")
     rest = np.cumsum(reward[::-1], axis=0)[::-1]
-    np.testing.assert_allclose(ppo.generalized(reward, value, 1.0), rest - value, atol=1e-5)
+    np.testing.assert_allclose(
+        ppo.generalized_advantages(reward, value, 1.0), rest - value, atol=1e-5
+    )
     after = np.concatenate([value[1:], np.zeros((1, 3), np.float32)])
-    np.testing.assert_allclose(ppo.generalized(reward, value, 0.0), reward + after - value)
+    np.testing.assert_allclose(
+        ppo.generalized_advantages(reward, value, 0.0), reward + after - value
+    )
 
 
 def test_v_trace_is_the_sum_of_the_paper() -> None:
@@ -289,7 +295,7 @@ def test_v_trace_is_the_sum_of_the_paper() -> None:
     np.testing.assert_allclose(advantage, rho * (reward + later - value), rtol=1e-4, atol=1e-5)
 
 
-def test_every_actor_explores_by_an_epsilon_of_its_own(world: World) -> None:
+def test_every_actor_explores_by_an_epsilon_of_its_own(world: VectorEnv) -> None:
     settings = apex.ApexSettings(actors=3)
     found = [
         apex.Explorer(world, ActorTask(apex.Explorer, settings, k, 3, (0, k))) for k in range(3)

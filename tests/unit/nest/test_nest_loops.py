@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nest_interpreter import points, run
 from random_nests import laid_out, random_nest, random_problem
 from recurra.errors import ScheduleError
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
-from recurra.nest.loops import Nest, NestLoop, canonical, parse, points, scheduled, untiled
+from recurra.nest.loops import Nest, NestLoop, canonical, parse, scheduled, untiled
 from recurra.nest.reference import evaluate
-from recurra.nest.walk import run
 
 MATMUL = catalogue.matmul(100, 64, 48, post="relu")
 

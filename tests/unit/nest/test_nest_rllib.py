@@ -15,7 +15,7 @@ from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
 from recurra.nest.agents import rllib
-from recurra.nest.agents.vector_env import World
+from recurra.nest.agents.vector_env import VectorEnv
 from recurra.nest.loops import Nest
 from recurra.nest.measured_table import Table, tabulate
 
@@ -34,12 +34,12 @@ def tables() -> list[Table]:
 
 def test_what_is_seen_is_what_our_own_agents_see(tables: list[Table]) -> None:
     """The mask, then the world's features, for the nests of a walk; rewards are the table's."""
-    env, world = rllib.FlatLoopNest({"tables": tables}), World.of(tables)
+    env, world = rllib.FlatLoopNest({"tables": tables}), VectorEnv.of(tables)
     seen, _ = env.reset(seed=0, options={"problem": 1})
     state, random, total, over = world.first[1], np.random.default_rng(0), 0.0, False
     for left in range(FEW.steps, -1, -1):
         np.testing.assert_array_equal(seen[:COUNT], env.env.actions.legal(env.env.nest))
-        want = world.observed(np.array([state]), left)[0]
+        want = world.observe(np.array([state]), left)[0]
         np.testing.assert_allclose(seen[COUNT:], want, atol=1e-3)
         if left == 0:
             break

@@ -16,8 +16,8 @@ from gymnasium.utils.env_checker import check_env
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
-from recurra.nest.agents.vector_env import World
-from recurra.nest.env import LoopNestEnv
+from recurra.nest.agents.vector_env import VectorEnv
+from recurra.nest.gymnasium_env import LoopNestEnv
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measured_table import Table, load, tabulate
 from recurra.nest.problem import NestProblem
@@ -181,7 +181,7 @@ def test_a_table_reaches_what_episodes_reach(table: Table) -> None:
 
 
 def test_an_episode_in_a_table_is_one_of_the_environment(table: Table) -> None:
-    env, world = environment(actions=FEW), World.of([table])
+    env, world = environment(actions=FEW), VectorEnv.of([table])
     seen, info = env.reset(seed=0, options={"problem": 0})
 
     left = list[float]()
@@ -192,10 +192,10 @@ def test_an_episode_in_a_table_is_one_of_the_environment(table: Table) -> None:
         return np.array(actions), np.zeros(3, np.float32)
 
     random = np.random.default_rng(2)
-    rows = world.rollout(world.drawn(3, random), choose, random)
+    rows = world.rollout(world.draw_starts(3, random), choose, random)
     assert left == [k / FEW.steps for k in range(FEW.steps, 0, -1)]
     for states, actions, rewards in zip(rows.states, rows.actions, rows.rewards, strict=True):
-        np.testing.assert_array_equal(table.vector(int(states[0])), seen)
+        np.testing.assert_array_equal(vector(table.nest(int(states[0])), FEW.max_loops), seen)
         np.testing.assert_array_equal(world.legal[states[0]], info["action_mask"])
         seen, reward, _, truncated, info = env.step(int(actions[0]))
         assert rewards[0] == pytest.approx(reward)

@@ -47,7 +47,7 @@ def pytorch_in_windows(pytorch_built: None) -> Iterator[None]:
     import torch
 
     from recurra.window.native.build import TORCH
-    from recurra.window.native.twin import load
+    from recurra.window.native.native_window import load
 
     load(FOLDER, TORCH)
     with torch.no_grad():

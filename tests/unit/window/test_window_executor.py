@@ -30,7 +30,7 @@ from recurra.window.access import segment_of
 from recurra.window.gain_model import SAMPLE, TINY, Judgment
 from recurra.window.history_checker import conflicts, violations
 from recurra.window.list_schedule import gain
-from recurra.window.native.twin import there
+from recurra.window.native.native_window import is_available
 
 add = ufunc(np.add)
 
@@ -38,7 +38,7 @@ add = ufunc(np.add)
 @pytest.fixture(params=["window in Python", "native window"])
 def native(request: pytest.FixtureRequest) -> bool:
     """Both windows, the native one where it can be built."""
-    return request.param == "native window" and there()
+    return request.param == "native window" and is_available()
 
 
 def as_kernel(memory: np.ndarray, number: int, task: Task) -> tuple[Any, list[Any], list[Any]]:

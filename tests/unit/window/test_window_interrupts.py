@@ -14,14 +14,14 @@ from torch._dynamo import eval_frame
 from built import FOLDER
 from random_torch import bits
 from recurra.window.native.build import TORCH
-from recurra.window.native.twin import load
-from recurra.window.torch.concurrent import DOORS, READERS, SETTERS, concurrent
+from recurra.window.native.native_window import load
+from recurra.window.torch.concurrent import EXPORTERS, READERS, SETTERS, concurrent
 
 pytestmark = [
     pytest.mark.needs_compiler,
     pytest.mark.usefixtures("pytorch_in_windows"),
 ]
-REPLACED = [*((torch.Tensor, name) for name in READERS), *DOORS, *SETTERS]
+REPLACED = [*((torch.Tensor, name) for name in READERS), *EXPORTERS, *SETTERS]
 X = torch.randn(120, 120, generator=torch.Generator().manual_seed(0)) / 11
 
 

@@ -118,7 +118,7 @@ def test_older_systems_are_read_line_by_line(path: Path, monkeypatch: pytest.Mon
     def too_old(*_: object) -> None:
         raise OSError(25, "Inappropriate ioctl for device")
 
-    monkeypatch.setattr(mapped_files, "_asked", too_old)
+    monkeypatch.setattr(mapped_files, "_query_map", too_old)
     read = [mapped_files.number_of(x.__array_interface__["data"][0]) for x in arrays]
     assert read == asked
     assert [number >= mapped_files.FILES for number in read] == [True, True, False, False]

@@ -18,10 +18,10 @@ from recurra.cli import main
 from recurra.support.cxx_toolchain import BuildError
 from recurra.support.notices import tell_once
 from recurra.window import MEMORY, Executor, Segment, Task, Window, WindowError
-from recurra.window.core import Scheduler
 from recurra.window.history_checker import violations
 from recurra.window.native.build import build, find_build
-from recurra.window.native.twin import NativeWindow, load, there
+from recurra.window.native.native_window import NativeWindow, is_available, load
+from recurra.window.python_window import Scheduler
 
 needs_compiler = pytest.mark.needs_compiler
 Make = Callable[[int, int], Scheduler]
@@ -158,10 +158,10 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.delitem(sys.modules, "_recurra_window", raising=False)
-    for known in (there, tell_once):
+    for known in (is_available, tell_once):
         known.cache_clear()
     yield
-    there.cache_clear()
+    is_available.cache_clear()
 
 
 @pytest.mark.usefixtures("no_compiler")

@@ -17,7 +17,7 @@ from test_window_operators import operators, plain, promised, samples
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from built import FOLDER
-from recurra.window.torch.rule import WAYS, table
+from recurra.window.torch.operator_rules import WAYS, table
 
 pytestmark = [
     pytest.mark.needs_compiler,

@@ -200,17 +200,17 @@ def test_the_window_in_hardware() -> None:
     assert window.insert(0, set()) == [0]
     assert window.insert(1, {0}) == []
     assert window.insert(2, {0, 1}) == []
-    assert not window.takes(3)  # full
+    assert not window.accepts(3)  # full
     assert window.retire(0) == [1]
     assert window.insert(3, {0}) == [3]  # 0 is done: the host did not know
     assert window.retire(3) == []
     assert window.insert(4, set()) == [4]
     assert window.retire(4) == []
-    assert window.takes(5)
-    assert not window.takes(6)  # 1 still runs, and 6 is more than 4 after it
+    assert window.accepts(5)
+    assert not window.accepts(6)  # 1 still runs, and 6 is more than 4 after it
     assert window.retire(1) == [2]
-    assert window.takes(6)
-    assert not window.takes(7)
+    assert window.accepts(6)
+    assert not window.accepts(7)
 
 
 def test_sram_of_the_paper() -> None:

@@ -15,9 +15,9 @@ import faulthandler, random, signal, sys, threading
 import numpy as np
 from contextlib import suppress
 from recurra.window import Executor, KernelError, WindowError, fill, kernel
-from recurra.window.native.twin import there
+from recurra.window.native.native_window import is_available
 
-policy, native, rounds = sys.argv[1], sys.argv[2] == "native" and there(), int(sys.argv[3])
+policy, native, rounds = sys.argv[1], sys.argv[2] == "native" and is_available(), int(sys.argv[3])
 dice = random.Random(policy)
 armed = False  # a signal that another thread takes may come after its timer was stopped
 

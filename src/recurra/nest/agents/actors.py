@@ -1,9 +1,8 @@
-"""Actors: what acts while a learner learns; in processes that are watched, or here, in turns.
+"""Actors of a learner: in supervised processes, on a Ray cluster, or in this process.
 
-An actor is told weights and answers with arrays: episodes, transitions, gradients. A pool has so
-many of them, each with one request at a time, so none runs far ahead of the learner. A process that
-dies, or does not answer, is replaced by another one with other random numbers
-(`support/workers/`), on this machine or, through Ray, on those of a cluster.
+A request has weights, and an answer arrays: episodes, transitions, gradients. Each actor of a pool
+has one request at a time, so none runs far ahead of the learner. A process that dies or does not
+answer is replaced by another one with other random numbers (`support/workers/`).
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from recurra.nest.agents.policy import AnyWeights, Weights
-from recurra.nest.agents.vector_env import World, opened
+from recurra.nest.agents.vector_env import VectorEnv, load_vector_env
 from recurra.support.workers import processes
 from recurra.support.workers.cluster import Cluster
 from recurra.support.workers.supervisor import Crew, Say, Where, WorkerFactory
@@ -53,8 +52,8 @@ class PoolSettings(LearnerSettings, Protocol):
 
 Settings = TypeVar("Settings", bound=PoolSettings)
 
-PATIENCE_S = 120.0  # the longest that an answer may take
-QUEUE_S = 600.0  # on a cluster, where an actor may have to wait for room, and for our package
+PATIENCE_S = 120.0  # timeout of an answer
+QUEUE_S = 600.0  # timeout on a cluster, where an actor may wait for room and for our package
 ALONE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")} | {
     "JAX_PLATFORMS": "cpu"
 }
@@ -62,9 +61,9 @@ ALONE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")} | {
 
 @dataclass(frozen=True)
 class ActorTask(Generic[Settings]):
-    """The task of an actor: its settings, its number among others, and its random numbers."""
+    """The settings, number and random seed of an actor, which `kind(env, task)` makes."""
 
-    kind: Callable[[World, ActorTask[Settings]], Actor]
+    kind: Callable[[VectorEnv, ActorTask[Settings]], Actor]
     settings: Settings
     who: int
     count: int
@@ -72,92 +71,69 @@ class ActorTask(Generic[Settings]):
 
 
 class Actor(Protocol):
-    """Made by `kind(world, task)`."""
+    """An actor: `work` answers one request."""
 
     random: np.random.Generator
 
     def work(self, weights: Weights) -> Answer: ...
 
 
-class Pool(Protocol):
-    """Actors, counted from 0."""
-
-    def begin(self, weights: AnyWeights) -> None:
-        """Asks all that are idle."""
-        ...
-
-    def ask(self, who: int, weights: AnyWeights) -> None:
-        """Asks an idle one."""
-        ...
-
-    def answer(self) -> tuple[int, Answer]:
-        """Waits for an answer; its actor is idle then."""
-        ...
-
-    def state(self) -> dict[str, object]:
-        """The state that a checkpoint saves."""
-        ...
-
-    def restore(self, state: State, steps: int) -> None:
-        """Before the first request; `steps` have been taken before."""
-        ...
-
-    def close(self) -> None: ...
-
-
 def pool(
-    kind: Callable[[World, ActorTask[Settings]], Actor], world: World, settings: Settings
-) -> Pool:
-    """Actors where the settings say."""
+    kind: Callable[[VectorEnv, ActorTask[Settings]], Actor], env: VectorEnv, settings: Settings
+) -> InProcessActors[Settings] | RemoteActors[Settings]:
+    """Return the actors of the settings."""
     tasks = [
         ActorTask(kind, settings, who, settings.actors, (settings.seed, who))
         for who in range(settings.actors)
     ]
     if settings.pool == "turns":
-        return Turns(world, tasks)
+        return InProcessActors(env, tasks)
     if settings.pool == "ray":
-        cluster = Cluster(start, world, settings.address, **ALONE)
+        cluster = Cluster(start, env, settings.address, **ALONE)
         return RemoteActors(cluster, tasks, patience=QUEUE_S)
-    return ActorProcesses(world, tasks)
+    return ActorProcesses(env, tasks)
 
 
-class Turns(Generic[Settings]):
-    """Actors of this process: they act when an answer is waited for, first asked first."""
+class InProcessActors(Generic[Settings]):
+    """Actors of this process, which answer requests in order when the learner waits."""
 
-    def __init__(self, world: World, tasks: Sequence[ActorTask[Settings]]) -> None:
-        self.actors = [task.kind(world, task) for task in tasks]
-        self.asked: dict[int, Answer] = {}
+    def __init__(self, env: VectorEnv, tasks: Sequence[ActorTask[Settings]]) -> None:
+        self.actors = [task.kind(env, task) for task in tasks]
+        self.requests: dict[int, Answer] = {}
 
     def begin(self, weights: AnyWeights) -> None:
+        """Send a request to all that are idle."""
         for who in range(len(self.actors)):
-            if who not in self.asked:
+            if who not in self.requests:
                 self.ask(who, weights)
 
     def ask(self, who: int, weights: AnyWeights) -> None:
-        self.asked[who] = _arrays(weights)
+        self.requests[who] = _arrays(weights)
 
     def answer(self) -> tuple[int, Answer]:
-        who = next(iter(self.asked))
-        return who, self.actors[who].work(self.asked.pop(who))
+        """Wait for an answer, after which its actor is idle."""
+        who = next(iter(self.requests))
+        return who, self.actors[who].work(self.requests.pop(who))
 
     def state(self) -> dict[str, object]:
-        order = {str(who): k for k, who in enumerate(self.asked)}
-        asked = {str(who): weights for who, weights in self.asked.items()}
+        order = {str(who): k for k, who in enumerate(self.requests)}
+        requests = {str(who): weights for who, weights in self.requests.items()}
         random = {str(who): actor.random for who, actor in enumerate(self.actors)}
-        return {"order": order, "asked": asked, "random": random}
+        return {"order": order, "asked": requests, "random": random}
 
     def restore(self, state: State, steps: int) -> None:
-        asked: Mapping[str, int] = state.get("order", {})
-        self.asked = {int(who): state["asked"][who] for who in sorted(asked, key=asked.__getitem__)}
+        """Restore a state, before the first request, after so many steps of the learner."""
+        order: Mapping[str, int] = state.get("order", {})
+        self.requests = {int(k): state["asked"][k] for k in sorted(order, key=order.__getitem__)}
         for who, actor in enumerate(self.actors):
             actor.random = state["random"][str(who)]
 
     def close(self) -> None:
-        self.asked.clear()
+        self.requests.clear()
 
 
 class RemoteActors(Generic[Settings]):
-    """Actors that do not act in this process, watched by a crew."""
+    """Actors outside of this process, supervised by a crew."""
 
     def __init__(
         self,
@@ -168,14 +144,14 @@ class RemoteActors(Generic[Settings]):
         patience: float = PATIENCE_S,
     ) -> None:
         self.tasks = tasks
-        self.lives = [-1] * len(tasks)
+        self.restarts = [-1] * len(tasks)
         self.steps = 0
-        self.crew = Crew(means, len(tasks), self._given, patience=patience, say=say)
+        self.crew = Crew(means, len(tasks), self._next_task, patience=patience, say=say)
 
-    def _given(self, who: int) -> ActorTask[Settings]:
-        self.lives[who] += 1
+    def _next_task(self, who: int) -> ActorTask[Settings]:
+        self.restarts[who] += 1
         task = self.tasks[who]
-        return replace(task, seed=(*task.seed, self.steps, self.lives[who]))
+        return replace(task, seed=(*task.seed, self.steps, self.restarts[who]))
 
     def begin(self, weights: AnyWeights) -> None:
         self.crew.ask_idle(_arrays(weights))
@@ -196,32 +172,31 @@ class RemoteActors(Generic[Settings]):
         self.crew.close()
 
 
-class CrewOptions(TypedDict, total=False):
-    """Options of `RemoteActors`."""
-
-    say: Say | None
-    patience: float
-
-
 class ActorProcesses(RemoteActors[Settings]):
-    """Actors that are processes; the world lies in files that all of them map."""
+    """Actors that are processes, and map the environment from files."""
 
     def __init__(
-        self, world: World, tasks: Sequence[ActorTask[Settings]], **options: Unpack[CrewOptions]
+        self,
+        env: VectorEnv,
+        tasks: Sequence[ActorTask[Settings]],
+        *,
+        say: Say | None = None,
+        patience: float = PATIENCE_S,
     ) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="recurra-")
-        world.save(Path(self.folder.name))
-        super().__init__(processes.Processes(start, self.folder.name, **ALONE), tasks, **options)
+        env.save(Path(self.folder.name))
+        means = processes.Processes(start, self.folder.name, **ALONE)
+        super().__init__(means, tasks, say=say, patience=patience)
 
     def close(self) -> None:
         super().close()
         self.folder.cleanup()
 
 
-def start(task: ActorTask[Settings], shared: str | World) -> Callable[[Weights], Answer]:
-    """Start an actor elsewhere; the world is in a folder, or is brought by Ray."""
-    world = shared if isinstance(shared, World) else opened(Path(shared))
-    return task.kind(world, task).work
+def start(task: ActorTask[Settings], shared: str | VectorEnv) -> Callable[[Weights], Answer]:
+    """Make an actor in another process; the environment is in a folder, or sent by Ray."""
+    env = shared if isinstance(shared, VectorEnv) else load_vector_env(Path(shared))
+    return task.kind(env, task).work
 
 
 def _arrays(weights: AnyWeights) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
-"""Ape-X DQN (Horgan et al., 2018): actors fill a memory by priority, a learner draws from it.
+"""Ape-X DQN (Horgan et al., 2018): actors fill a prioritized replay buffer, a learner samples it.
 
-Each actor explores by an ε of its own, from much to hardly, and tells the error of its own values
-with each transition, which is its priority until the learner knows better.
+Each actor has its own ε, from large to small, and sends its temporal-difference error with each
+transition, which is the priority until the learner computes another.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recurra.nest.agents.actors import ActorTask, Answer, State
-from recurra.nest.agents.dqn import double_q, example
+from recurra.nest.agents.dqn import double_q, training_batch
 from recurra.nest.agents.learning import Distributed, Trainer
-from recurra.nest.agents.policy import Weights, heads
+from recurra.nest.agents.policy import Weights, q_values
 from recurra.nest.agents.replay import ReplayBuffer
-from recurra.nest.agents.vector_env import TRANSITION, Floats, Ints, World, greedy_or_any, masked
+from recurra.nest.agents.vector_env import (
+    TRANSITION,
+    Floats,
+    VectorEnv,
+    epsilon_greedy,
+    masked,
+)
 from recurra.support.workers.supervisor import Where
 
 
@@ -27,9 +33,9 @@ class ApexSettings:
     actors: int = 4
     pool: Where = "processes"
     address: str | None = field(default=None, repr=False)
-    """Of the cluster, with the pool ray; by default a Ray of its own on this machine"""
+    """Address of the Ray cluster of the pool ray; by default a new one on this machine"""
     batch: int = 32
-    """Episodes of an answer"""
+    """Episodes per answer"""
     take_every: int = 4
     explore: float = 0.4
     spread: float = 7.0
@@ -48,45 +54,34 @@ class ApexSettings:
 
 
 class Explorer:
-    """An actor: ε-greedy episodes, as transitions with their errors."""
+    """An actor of ε-greedy episodes, sent as transitions with their errors."""
 
-    def __init__(self, world: World, task: ActorTask[ApexSettings]) -> None:
+    def __init__(self, env: VectorEnv, task: ActorTask[ApexSettings]) -> None:
         s = task.settings
-        self.world, self.settings = world, s
+        self.env, self.settings = env, s
         self.random = np.random.default_rng(task.seed)
         self.epsilon = s.explore ** (1 + s.spread * task.who / max(1, task.count - 1))
 
     def work(self, weights: Weights) -> Answer:
-        s, world = self.settings, self.world
-        starts, choose = world.drawn(s.batch, self.random), greedy_or_any(weights, self.epsilon)
-        episodes = world.rollout(starts, choose, self.random)
+        s, env = self.settings, self.env
+        choose = epsilon_greedy(weights, self.epsilon)
+        episodes = env.rollout(env.draw_starts(s.batch, self.random), choose, self.random)
         found = episodes.transitions(s.n_steps)
-        errors = np.abs(_wanted(world, weights, found) - _action_values(world, weights, found))
+        values = q_values(weights, env.observe(found["state"], found["left"]))
+        after = q_values(weights, env.observe(found["after"], found["after_left"]))
+        after = masked(after, env.legal[found["after"]]).max(axis=1)
+        goal = found["reward"] + (found["after_left"] > 0) * after
+        errors = np.abs(goal - values[np.arange(len(values)), found["action"]])
         return {**found, "error": errors, "rewards": episodes.rewards.sum(axis=0)}
 
 
-def _values(world: World, weights: Weights, states: Ints, left: Ints) -> Floats:
-    value, advantages = heads(weights, world.observed(states, left))
-    return value[:, None] + advantages - advantages.mean(axis=1, keepdims=True)
-
-
-def _action_values(world: World, weights: Weights, answer: Answer) -> Floats:
-    found = _values(world, weights, answer["state"], answer["left"])
-    return found[np.arange(len(found)), answer["action"]]
-
-
-def _wanted(world: World, weights: Weights, answer: Answer) -> Floats:
-    after = masked(
-        _values(world, weights, answer["after"], answer["after_left"]), world.legal[answer["after"]]
-    )
-    return answer["reward"] + (answer["after_left"] > 0) * after.max(axis=1)
-
-
 class ApeX(Distributed[ApexSettings]):
-    """The learner, its memory and its actors."""
+    """The learner, its replay buffer and its actors."""
 
-    def __init__(self, world: World, settings: ApexSettings) -> None:
-        super().__init__(world, settings, Explorer)
+    actor = Explorer
+
+    def __init__(self, env: VectorEnv, settings: ApexSettings) -> None:
+        super().__init__(env, settings)
         self.target, self.memory = self.weights, ReplayBuffer(settings.memory)
 
     def update(self, done: int) -> Floats:
@@ -103,7 +98,7 @@ class ApeX(Distributed[ApexSettings]):
             rewards = found["rewards"]
         places, batch = self.memory.preferred(s.learn_from, s.correct, self.random)
         self.weights, self.adam, errors = double_q(
-            self.weights, self.target, self.adam, example(self.world, batch), s.learning_rate
+            self.weights, self.target, self.adam, training_batch(self.env, batch), s.learning_rate
         )
         self.memory.priorities[places] = self._priority(np.asarray(errors))
         return rewards

@@ -1,4 +1,4 @@
-"""`recurra tune train`: measures tables of nests, and trains a policy on them."""
+"""`recurra tune train`: measure tables of nests, and train a policy on them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -21,11 +21,12 @@ from recurra.nest import catalogue
 from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.agents import policy as policies
 from recurra.nest.agents.actors import LearnerSettings
-from recurra.nest.agents.vector_env import World
+from recurra.nest.agents.vector_env import VectorEnv
 from recurra.nest.measure import Evaluator, Protocol, peak
 from recurra.nest.measured_table import Table, load, tabulate
 from recurra.nest.problem import NestProblem
 from recurra.nest.target import VectorTarget, target
+from recurra.nest.tune import progress_bar
 from recurra.support import atomic_write, cpu
 from recurra.support.workers.cluster import check_address
 from recurra.support.workers.supervisor import Where
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from recurra.nest.agents.learning import Tell
 
 SIZES = range(64, 257, 16)  # of the paper's 2197 matrix products
-HELD_OUT = 5  # a fifth of the tables is not learned from, but one at least
+CURVE, POLICY, CHECKPOINT = "curve.jsonl", "policy.safetensors", "checkpoint.npz"
+HELD_OUT = 5  # one in five tables is held out, and at least one
 
 
 class CurvePoint(TypedDict):
@@ -98,7 +100,7 @@ class TuneTrainCommand:
         rules = self.rules()
         tables = [self.table(p, rules, on) for p in self.problems()]
         held_out = tables[: max(1, len(tables) // HELD_OUT)]
-        with redirect_stdout(sys.stderr):  # Ray tells there of workers that die
+        with redirect_stdout(sys.stderr):  # for Ray's messages about its workers
             report = self.train(tables[len(held_out) :], held_out, on)
         print(json.dumps(report) if self.json else _summary(report))
         return 0
@@ -116,45 +118,48 @@ class TuneTrainCommand:
         assert self.settings.rounds
 
     def rules(self) -> Actions:
-        """The actions that an episode may take."""
+        """Return the actions of an episode."""
         return replace(PRESETS[self.actions], steps=self.depth)
 
     def problems(self) -> list[NestProblem]:
         every = [(m, k, n) for m in SIZES for k in SIZES for n in SIZES]
-        Random(self.seed).shuffle(every)  # so that more tables are those of a smaller set, and more
+        Random(self.seed).shuffle(every)  # a larger set of tables contains a smaller one
         return [catalogue.matmul(*s) for s in every[: self.tables]]
 
     def table(self, problem: NestProblem, rules: Actions, on: VectorTarget) -> Table:
-        """The table of one problem: from the folder, or measured."""
+        """Load the table of one problem from the folder, or measure it."""
         sizes = "x".join(str(n) for _, n in problem.sizes)
         path = self.folder / f"{sizes}-{on}-{self.actions}-{self.depth}.npz"
         if path.exists():
             return load(path)
         evaluate = Evaluator(problem, on, Protocol(seconds=0.0005))
-        with _bar(f"measuring {sizes}") as bar:
-            table = tabulate(problem, rules, evaluate, peak(on), tell=bar)
+        with progress_bar(f"measuring {sizes}") as show:
+            table = tabulate(
+                problem, rules, evaluate, peak(on), tell=lambda done, total: show(done, total, "")
+            )
         table.save(path)
         return table
 
     def train(
         self, learned: list[Table], held_out: list[Table], on: VectorTarget
     ) -> dict[str, object]:
-        """Learns, keeps the policy whose mean share is best on half of the tables held out, and
-        says how good it is on the other half, which had no part in that.
+        """Train, save the policy with the best mean share on half of the tables held out, and
+        report its share on the other half.
         """
         from recurra.nest.agents.learning import LearningPoint
 
         parts = held_out[::2], held_out[1::2] or held_out
-        choosing, telling = (World.of(some) for some in parts)
+        validation, test = (VectorEnv.of(some) for some in parts)
         about = self.about(on, learned, *parts)
         points, begin = self.before(), time.perf_counter()
+        policy_file = self.folder / POLICY
         rounds = self.settings.rounds
         spent = points[-1]["seconds"] if points else 0.0
-        with _bar(f"learning by {self.learner}") as bar:
+        with progress_bar(f"learning by {self.learner}") as show:
 
             def tell(x: LearningPoint) -> None:
                 weights = x.policy.weights
-                shares, others = choosing.reached(weights), telling.reached(weights)
+                shares, others = validation.greedy_shares(weights), test.greedy_shares(weights)
                 best = max((p["mean_of_best"] for p in points), default=-1.0)
                 point = CurvePoint(
                     rounds=x.rounds, steps=x.steps,
@@ -166,19 +171,19 @@ class TuneTrainCommand:
                 points.append(point)
                 self.draw(points)
                 if point["mean_of_best"] > best:
-                    replace(x.policy, about=about).save(self.kept)
-                bar(x.rounds, rounds)
+                    replace(x.policy, about=about).save(policy_file)
+                show(x.rounds, rounds, "")
 
             self.learn(learned, tell)
-        policy = policies.load(self.kept)
-        shares = telling.reached(policy.weights)
+        policy = policies.load(policy_file)
+        shares = test.greedy_shares(policy.weights)
         report = {
             "of_best": float(np.median(shares)),
             "least_of_best": float(shares.min()),
-            "of_best_untiled": float(np.median(telling.shares[telling.first] / telling.best)),
+            "of_best_untiled": float(np.median(test.shares[test.first] / test.best)),
             "curve": points,
         }
-        replace(policy, about={**about, **report}).save(self.kept)
+        replace(policy, about={**about, **report}).save(policy_file)
         return {
             "tables": len(learned),
             "held_out": len(held_out),
@@ -186,62 +191,50 @@ class TuneTrainCommand:
             "learner": self.learner,
             "seconds": points[-1]["seconds"],
             **report,
-            "policy": str(self.kept),
+            "policy": str(policy_file),
         }
 
-    @property
-    def curve(self) -> Path:
-        return self.folder / "curve.jsonl"
-
-    @property
-    def kept(self) -> Path:
-        return self.folder / "policy.safetensors"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "checkpoint.npz"
-
     def before(self) -> list[CurvePoint]:
-        """The curve up to the checkpoint; without --resume, nothing: all begins anew."""
-        from recurra.nest.agents.learning import done
+        """Return the curve up to the checkpoint; without --resume, delete all of an earlier run."""
+        from recurra.nest.agents.learning import checkpoint_rounds
 
         if not self.resume:
-            for path in (self.checkpoint, self.kept):
-                path.unlink(missing_ok=True)
+            for name in (CHECKPOINT, POLICY):
+                (self.folder / name).unlink(missing_ok=True)
             self.draw([])
             return []
-        if not (self.checkpoint.exists() and self.curve.exists() and self.kept.exists()):
+        if not all((self.folder / name).exists() for name in (CHECKPOINT, CURVE, POLICY)):
             raise RecurraError(
                 f"there is nothing to go on with in {self.folder}",
-                facts="checkpoint.npz, curve.jsonl and policy.safetensors are not all there",
+                facts=f"{CHECKPOINT}, {CURVE} and {POLICY} are not all there",
                 hint="leave out --resume",
             )
-        points: list[CurvePoint] = [
-            json.loads(line) for line in self.curve.read_text().splitlines()
-        ]
-        known = [x for x in points if x["rounds"] <= done(self.checkpoint)]
+        lines = (self.folder / CURVE).read_text().splitlines()
+        points: list[CurvePoint] = [json.loads(line) for line in lines]
+        past = checkpoint_rounds(self.folder / CHECKPOINT)
+        known = [x for x in points if x["rounds"] <= past]
         self.draw(known)
         return known
 
     def draw(self, points: list[CurvePoint]) -> None:
         """Write the curve."""
-        atomic_write.save(self.curve, "".join(json.dumps(x) + "\n" for x in points))
+        atomic_write.save(self.folder / CURVE, "".join(json.dumps(x) + "\n" for x in points))
 
     @property
     def settings(self) -> LearnerSettings:
-        """The learner's own, with what was given."""
-        given = dict(rounds=self.rounds, actors=self.actors, pool=self.pool, address=self.address)
-        return settings_of(self.learner, {**given, "seed": self.seed})
+        """The learner's settings, with the options."""
+        names = ("rounds", "actors", "pool", "address", "seed")
+        return settings_of(self.learner, {name: getattr(self, name) for name in names})
 
     def learn(self, learned: list[Table], tell: Tell) -> None:
-        """Runs the learner, which tells some forty policies."""
+        """Run the learner, with about forty calls of `tell`."""
         settings = self.settings
         every = max(1, settings.rounds // 40)
         module = importlib.import_module(f"recurra.nest.agents.{self.learner}")
-        module.train(learned, settings, tell=tell, every=every, checkpoint=self.checkpoint)
+        module.train(learned, settings, tell=tell, every=every, checkpoint=self.folder / CHECKPOINT)
 
     def about(self, on: VectorTarget, *tables: list[Table]) -> dict[str, object]:
-        """The origin of a policy: options, machine and sizes."""
+        """Return the origin of a policy: options, machine and sizes."""
         settings = self.settings
         options = f"--tables {self.tables} --depth {self.depth} --actions {self.actions}"
         options += f" --learner {self.learner} --rounds {settings.rounds} --seed {self.seed}"
@@ -258,28 +251,16 @@ class TuneTrainCommand:
 
 
 def settings_of(learner: str, options: Mapping[str, object]) -> LearnerSettings:
-    """The learner's own settings, with what was given."""
+    """Return the learner's settings with those options that are not None."""
     kind = importlib.import_module(f"recurra.nest.agents.{learner}").train.settings
-    given = {name: value for name, value in options.items() if value is not None}
-    if strange := [name for name in given if not hasattr(kind, name)]:
+    options = {name: value for name, value in options.items() if value is not None}
+    if unknown := [name for name in options if not hasattr(kind, name)]:
         raise RecurraError(
             f"the learner {learner} has no actors",
-            facts=" ".join(f"--{name} {given[name]}" for name in strange),
+            facts=" ".join(f"--{name} {options[name]}" for name in unknown),
             hint="apex, ppo, a3c and impala have",
         )
-    return kind(**given)
-
-
-@contextmanager
-def _bar(name: str) -> Generator[Callable[[int, int], None]]:
-    """A bar on standard error that is told (done, all)."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(file=sys.stderr)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task(name)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
+    return kind(**options)
 
 
 def _summary(report: Mapping[str, Any]) -> str:

@@ -1,8 +1,7 @@
 """DQN on tables of nests (Mnih et al., 2013; with van Hasselt et al., 2016, Wang et al., 2016).
 
-Many episodes at a time act by ε-greedy values, masked to what is legal; their transitions of n
-steps go into a memory; a batch of it is learned from in every round, by double Q-learning with a
-target network.
+Many episodes at a time act ε-greedily among legal actions; their n-step transitions go into a
+replay buffer; every round learns from a batch of it, by double Q-learning with a target network.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from jax import Array
 
 from recurra.nest.agents.actors import State
 from recurra.nest.agents.learning import Learner, Trainer
-from recurra.nest.agents.network import AdamState, JaxWeights, at_actions, values
+from recurra.nest.agents.network import AdamState, JaxWeights, select_actions, values
 from recurra.nest.agents.replay import ReplayBuffer
-from recurra.nest.agents.vector_env import Floats, World, greedy_or_any
+from recurra.nest.agents.vector_env import Floats, VectorEnv, epsilon_greedy
 
 
 @dataclass(frozen=True)
 class DqnSettings:
-    """The settings of DQN. In every `steps`-th round, `batch` episodes of so many steps act."""
+    """The settings of DQN. Every `steps` rounds, `batch` episodes of so many steps are acted."""
 
     rounds: int = 20_000
     batch: int = 64
@@ -43,28 +42,28 @@ class DqnSettings:
 
 
 class Dqn(Learner[DqnSettings]):
-    """Acts and learns in turns."""
+    """A learner that acts and learns in turns."""
 
-    def __init__(self, world: World, settings: DqnSettings) -> None:
-        super().__init__(world, settings)
+    def __init__(self, env: VectorEnv, settings: DqnSettings) -> None:
+        super().__init__(env, settings)
         self.target, self.memory = self.weights, ReplayBuffer(settings.memory)
 
     def update(self, done: int) -> Floats:
-        s, world, rewards = self.settings, self.world, np.zeros(0, np.float32)
+        s, env, rewards = self.settings, self.env, np.zeros(0, np.float32)
         if done % s.target_every == 0:
             self.target = self.weights
-        if done % world.actions.steps == 0:
+        if done % env.actions.steps == 0:
             share = min(1.0, done / (s.explore_until * s.rounds))
             epsilon = s.explore[0] + (s.explore[1] - s.explore[0]) * share
             weights = {k: np.asarray(w) for k, w in self.weights.items()}
-            choose = greedy_or_any(weights, epsilon)
-            episodes = world.rollout(world.drawn(s.batch, self.random), choose, self.random)
+            choose = epsilon_greedy(weights, epsilon)
+            episodes = env.rollout(env.draw_starts(s.batch, self.random), choose, self.random)
             self.memory.add(episodes.transitions(s.n_steps))
             self.steps += episodes.states.size
             rewards = episodes.rewards.sum(axis=0)
         _, batch = self.memory.draw(s.learn_from, self.random)
         self.weights, self.adam, _ = double_q(
-            self.weights, self.target, self.adam, example(world, batch), s.learning_rate
+            self.weights, self.target, self.adam, training_batch(env, batch), s.learning_rate
         )
         return rewards
 
@@ -80,14 +79,14 @@ class Dqn(Learner[DqnSettings]):
 train = Trainer(Dqn.of, DqnSettings, every=1000)
 
 
-def example(world: World, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The batch that the network learns from: observations before and after, and legal actions."""
+def training_batch(env: VectorEnv, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Add observations before and after, and legal actions, to a batch of transitions."""
     return {
         "weight": np.ones(len(batch["state"]), np.float32),
         **batch,
-        "before": world.observed(batch["state"], batch["left"]),
-        "after": world.observed(batch["after"], batch["after_left"]),
-        "legal": world.legal[batch["after"]],
+        "before": env.observe(batch["state"], batch["left"]),
+        "after": env.observe(batch["after"], batch["after_left"]),
+        "legal": env.legal[batch["after"]],
         "going": (batch["after_left"] > 0).astype(np.float32),
     }
 
@@ -100,12 +99,15 @@ def double_q(
     batch: Mapping[str, Array],
     rate: Array,
 ) -> tuple[JaxWeights, AdamState, Array]:
-    """(weights, Adam, errors): the network chooses the next action, the target values it."""
+    """Update weights and Adam, and return the errors, too.
+
+    The network chooses the next action, and the target network values it.
+    """
     best = jnp.where(batch["legal"], values(weights, batch["after"]), -jnp.inf).argmax(axis=1)
-    wanted = batch["reward"] + batch["going"] * at_actions(values(target, batch["after"]), best)
+    goal = batch["reward"] + batch["going"] * select_actions(values(target, batch["after"]), best)
 
     def loss(weights: JaxWeights) -> tuple[Array, Array]:
-        error = jnp.abs(at_actions(values(weights, batch["before"]), batch["action"]) - wanted)
+        error = jnp.abs(select_actions(values(weights, batch["before"]), batch["action"]) - goal)
         huber = jnp.where(error < 1, 0.5 * error**2, error - 0.5)
         return (batch["weight"] * huber).mean(), error
 

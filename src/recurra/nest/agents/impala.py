@@ -1,57 +1,50 @@
 """IMPALA (Espeholt et al., 2018): actors send episodes, and the learner corrects for their age.
 
-An episode was walked by weights that are no longer those of the learner; V-trace weighs each step
-by how much likelier it has become since, at most by 1.
+The weights of an episode are older than the learner's; V-trace weighs each step by the ratio of its
+probabilities under both, at most by 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from recurra.nest.agents import network
 from recurra.nest.agents.learning import Distributed, Trainer
-from recurra.nest.agents.network import AdamState, JaxWeights, at_actions, chances, clipped, entropy
-from recurra.nest.agents.sampling_actor import Walker, example
-from recurra.nest.agents.vector_env import Floats, World
-from recurra.support.workers.supervisor import Where
+from recurra.nest.agents.network import AdamState, JaxWeights
+from recurra.nest.agents.sampling_actor import (
+    ActorCriticSettings,
+    SamplingActor,
+    flattened,
+    training_batch,
+)
+from recurra.nest.agents.vector_env import Floats
 
 
 @dataclass(frozen=True)
-class ImpalaSettings:
+class ImpalaSettings(ActorCriticSettings):
     """The settings of IMPALA: a round is one actor's answer."""
-
-    rounds: int = 5000
-    actors: int = 4
-    pool: Where = "processes"
-    address: str | None = field(default=None, repr=False)
-    """Of the cluster, with the pool ray; by default a Ray of its own on this machine"""
-    batch: int = 32
-    """Episodes of an answer"""
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 1e-3
-    entropy: float = 0.01
-    critic: float = 0.5
-    seed: int = 0
 
 
 class Impala(Distributed[ImpalaSettings]):
     """The learner and its actors."""
 
-    def __init__(self, world: World, settings: ImpalaSettings) -> None:
-        super().__init__(world, settings, Walker)
+    actor = SamplingActor
 
     def update(self, done: int) -> Floats:
         s = self.settings
         self.actors.begin(self.weights)
         who, found = self.actors.answer()
-        self.actors.ask(who, self.weights)  # goes on walking while we learn
-        x = example(self.world, found)
+        self.actors.ask(who, self.weights)  # it acts while we learn
+        x = training_batch(self.env, found)
         rate = s.learning_rate * (1 - done / s.rounds)
-        self.weights, self.adam = corrected(self.weights, self.adam, x, rate, s.entropy, s.critic)
+        self.weights, self.adam = v_trace_update(
+            self.weights, self.adam, x, rate, s.entropy, s.critic
+        )
         self.steps += found["states"].size
         return found["rewards"].sum(axis=0)
 
@@ -60,7 +53,7 @@ train = Trainer(Impala.of, ImpalaSettings, every=500)
 
 
 def v_trace(reward: Array, value: Array, ratio: Array) -> tuple[Array, Array]:
-    """[steps, episodes] each: goals of the critic, advantages of the actor.
+    """Return the goals of the critic and the advantages of the actor, [steps, episodes] each.
 
     v[t] = V[t] + ρ[t] (r[t] + V[t+1] - V[t]) + ρ[t] (v[t+1] - V[t+1]), with ρ = min(1, ratio);
     after the last step both are 0.
@@ -82,7 +75,7 @@ def v_trace(reward: Array, value: Array, ratio: Array) -> tuple[Array, Array]:
 
 
 @jax.jit
-def corrected(
+def v_trace_update(
     weights: JaxWeights,
     adam: AdamState,
     batch: Mapping[str, Array],
@@ -90,18 +83,18 @@ def corrected(
     bonus: Array,
     critic: Array,
 ) -> tuple[JaxWeights, AdamState]:
-    """One update from episodes; `bonus` is the worth of entropy."""
+    """Update weights from episodes; `bonus` is the weight of entropy."""
     steps, count = batch["reward"].shape
-    flat = {name: batch[name].reshape(steps * count, *batch[name].shape[2:]) for name in batch}
+    flat = flattened(batch)
 
     def loss(weights: JaxWeights) -> Array:
-        value, logs = chances(weights, flat["seen"], flat["legal"])
-        log = at_actions(logs, flat["action"])
+        value, logs = network.actor_critic(weights, flat["observations"], flat["legal"])
+        log = network.select_actions(logs, flat["action"])
         ratio = jnp.exp(lax.stop_gradient(log) - flat["chance"]).reshape(steps, count)
         known = lax.stop_gradient(value).reshape(steps, count)
         goal, advantage = v_trace(batch["reward"], known, ratio)
         gain = (advantage.reshape(-1) * log).mean()
         wrong = ((goal.reshape(-1) - value) ** 2).mean()
-        return critic * wrong - gain - bonus * entropy(logs).mean()
+        return critic * wrong - gain - bonus * network.entropy(logs).mean()
 
-    return adam.step(clipped(jax.grad(loss)(weights), 0.5), weights, rate)
+    return adam.step(network.clip_by_norm(jax.grad(loss)(weights), 0.5), weights, rate)

@@ -1,9 +1,8 @@
-"""Learner: what all learners have in common; the loop that they learn in; checkpoints.
+"""Learner, the base class of all learners; the training loop; checkpoints.
 
-A checkpoint has everything that the next update depends on: a learner whose actors are of its own
-process goes on from it as if it had never stopped, to the last bit. It is an .npz file, arrays by
-their way, "adam/mean/W0", and JSON, with a digest at its end; nothing in it is executed when it is
-loaded.
+A checkpoint has everything that the next update depends on: a learner with actors in its own
+process continues bit by bit as if it had never stopped. It is an .npz file of arrays by path, such
+as "adam/mean/W0", and JSON, with a digest at its end; nothing in it is executed when it is loaded.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from recurra.errors import RecurraError
 from recurra.nest.agents.actors import Actor, ActorTask, LearnerSettings, PoolSettings, State, pool
 from recurra.nest.agents.network import AdamState
 from recurra.nest.agents.policy import AnyWeights, GreedyPolicy, initial
-from recurra.nest.agents.vector_env import Floats, World
+from recurra.nest.agents.vector_env import Floats, VectorEnv
 from recurra.nest.measured_table import Table
 from recurra.support import atomic_write
 
@@ -35,13 +34,13 @@ Shared = TypeVar("Shared", bound=PoolSettings)
 
 @dataclass(frozen=True)
 class LearningPoint:
-    """The progress of learning, and the policy at that moment."""
+    """The progress of training, and the policy at that moment."""
 
     rounds: int
     steps: int
-    """Actions that were taken in episodes"""
+    """Actions of all episodes"""
     reward: float
-    """Mean of the episodes that ended since the point before; NaN if none did"""
+    """Mean of the episodes since the point before; NaN if there were none"""
     policy: GreedyPolicy
 
 
@@ -49,26 +48,26 @@ Tell = Callable[[LearningPoint], None]
 
 
 class Learner(ABC, Generic[Settings]):
-    """Weights, and what the next update depends on."""
+    """Weights, and everything else that the next update depends on."""
 
-    def __init__(self, world: World, settings: Settings) -> None:
-        self.world, self.settings = world, settings
+    def __init__(self, env: VectorEnv, settings: Settings) -> None:
+        self.env, self.settings = env, settings
         self.random = np.random.default_rng(settings.seed)
-        inputs, outputs = world.seen.shape[1] + 1, world.legal.shape[1]
+        inputs, outputs = env.observations.shape[1] + 1, env.legal.shape[1]
         self.weights: AnyWeights = initial(inputs, outputs, settings.hidden, settings.seed)
         self.adam = AdamState.zero(self.weights)
         self.steps = 0
 
     @classmethod
     def of(cls, tables: Sequence[Table], settings: Settings) -> Self:
-        return cls(World.of(tables), settings)
+        return cls(VectorEnv.of(tables), settings)
 
     @abstractmethod
     def update(self, done: int) -> Floats:
-        """One update, the `done`-th; the rewards of the episodes that ended meanwhile."""
+        """Do one update, number `done`; return the rewards of the episodes that ended meanwhile."""
 
     def state(self) -> dict[str, object]:
-        """The state that a checkpoint saves."""
+        """Return the state that a checkpoint saves."""
         adam = self.adam._asdict()
         return dict(weights=self.weights, adam=adam, random=self.random, steps=self.steps)
 
@@ -78,27 +77,27 @@ class Learner(ABC, Generic[Settings]):
         self.random, self.steps = state["random"], state["steps"]
 
     def close(self) -> None:
-        """Ends what it has started."""
+        """End the processes of actors."""
 
     def policy(self) -> GreedyPolicy:
         weights = {k: np.asarray(v, np.float32) for k, v in self.weights.items()}
-        return GreedyPolicy(weights, self.world.actions)
+        return GreedyPolicy(weights, self.env.actions)
 
     @property
     def about(self) -> dict[str, str]:
-        """The facts on which a checkpoint and this run must agree."""
+        """The facts in which a checkpoint and this run must agree."""
         kind = type(self).__module__.rpartition(".")[2]
-        return dict(learner=kind, settings=str(self.settings), tables=self.world.digest)
+        return dict(learner=kind, settings=str(self.settings), tables=self.env.digest)
 
 
 class Distributed(Learner[Shared]):
-    """A learner whose episodes are acted by others."""
+    """A learner with a pool of actors."""
 
-    def __init__(
-        self, world: World, settings: Shared, kind: Callable[[World, ActorTask[Shared]], Actor]
-    ) -> None:
-        self.actors = pool(kind, world, settings)  # before JAX has threads: Ray forks
-        super().__init__(world, settings)
+    actor: ClassVar[Callable[[VectorEnv, ActorTask[Any]], Actor]]
+
+    def __init__(self, env: VectorEnv, settings: Shared) -> None:
+        self.actors = pool(type(self).actor, env, settings)  # before JAX has threads: Ray forks
+        super().__init__(env, settings)
 
     def state(self) -> dict[str, object]:
         return {**super().state(), "actors": self.actors.state()}
@@ -118,14 +117,15 @@ def learn(
     every: int = 1000,
     checkpoint: Path | None = None,
 ) -> GreedyPolicy:
-    """The policy after `settings.rounds` updates; `tell`s a LearningPoint every so many.
+    """Return the policy after `settings.rounds` updates.
 
-    Then, too, the checkpoint is written; where there is one, learning goes on from it. Raises
-    RecurraError where it is of another learner, other settings or other tables.
+    After `every` so many, calls `tell` and writes the checkpoint. Learning continues from a
+    checkpoint if there is one. Raises RecurraError for one of another learner, other settings or
+    other tables.
     """
     past = 0
     if checkpoint is not None and checkpoint.exists():
-        past, state = resumed(checkpoint, learner.about)
+        past, state = load_checkpoint(checkpoint, learner.about)
         learner.restore(state)
     rewards = list[float]()
     try:
@@ -139,7 +139,7 @@ def learn(
             if tell:
                 tell(LearningPoint(past, learner.steps, mean, learner.policy()))
             if checkpoint is not None:
-                keep(checkpoint, learner.about, past, learner.state())
+                save_checkpoint(checkpoint, learner.about, past, learner.state())
     finally:
         learner.close()
     return learner.policy()
@@ -147,16 +147,16 @@ def learn(
 
 @dataclass(frozen=True)
 class Trainer(Generic[Settings]):
-    """A learner's module has one, called `train`: a policy for the tables' actions, by `learn`.
+    """The function `train` of a learner's module: from tables to a policy for their actions.
 
-    The same tables and settings give the same policy, unless actors are processes. Settings are the
-    learner's own if none are given.
+    The same tables and settings give the same policy, unless actors are processes. Settings are by
+    default the learner's own.
     """
 
     learner: Callable[[Sequence[Table], Settings], Learner[Settings]]
     settings: type[Settings]
     every: int
-    """Updates between two policies that are told, unless asked otherwise."""
+    """Default of the updates between two calls of `tell`"""
 
     def __call__(
         self,
@@ -171,8 +171,8 @@ class Trainer(Generic[Settings]):
         return learn(learner, tell=tell, every=every or self.every, checkpoint=checkpoint)
 
 
-def keep(path: Path, about: Mapping[str, str], past: int, state: State) -> None:
-    """Writes a checkpoint in place of the one before."""
+def save_checkpoint(path: Path, about: Mapping[str, str], past: int, state: State) -> None:
+    """Write a checkpoint in place of the one before."""
     arrays, words = dict[str, np.ndarray](), dict[str, object]()
     _flatten(state, "", arrays, words)
     head = {"format": FORMAT, "done": past, "about": dict(about), "words": words}
@@ -182,13 +182,13 @@ def keep(path: Path, about: Mapping[str, str], past: int, state: State) -> None:
     atomic_write.save(path, content + hashlib.sha256(content).digest())
 
 
-def done(path: Path) -> int:
-    """Count the updates before a checkpoint."""
+def checkpoint_rounds(path: Path) -> int:
+    """Return the number of updates before a checkpoint."""
     return _read(path)[0]["done"]
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return head and arrays of a file that is as it was written."""
+    """Read head and arrays of a checkpoint; raise RecurraError if it is damaged."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -212,8 +212,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return head, arrays
 
 
-def resumed(path: Path, about: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-    """(updates done, state) of a checkpoint."""
+def load_checkpoint(path: Path, about: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+    """Return (updates done, state) of a checkpoint of the same facts."""
     head, arrays = _read(path)
     for name, ours in about.items():
         if (theirs := head["about"].get(name)) != ours:
@@ -223,30 +223,30 @@ def resumed(path: Path, about: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
                 hint="go on with what it was made with, or learn in another folder",
             )
     state = dict[str, Any]()
-    for way, value in {**arrays, **head["words"]}.items():
-        _put(state, way.split("/"), value)
+    for path_, value in {**arrays, **head["words"]}.items():
+        _insert(state, path_.split("/"), value)
     return head["done"], state
 
 
 def _flatten(
-    state: State, way: str, arrays: dict[str, np.ndarray], words: dict[str, object]
+    state: State, prefix: str, arrays: dict[str, np.ndarray], words: dict[str, object]
 ) -> None:
     for name, value in state.items():
         if isinstance(value, Mapping):
-            _flatten(value, f"{way}{name}/", arrays, words)
+            _flatten(value, f"{prefix}{name}/", arrays, words)
         elif isinstance(value, np.random.Generator):
-            words[f"{way}{name}"] = {"random": value.bit_generator.state}
+            words[f"{prefix}{name}"] = {"random": value.bit_generator.state}
         elif isinstance(value, int):
-            words[f"{way}{name}"] = value
+            words[f"{prefix}{name}"] = value
         else:
-            arrays[f"{way}{name}"] = np.asarray(value)
+            arrays[f"{prefix}{name}"] = np.asarray(value)
 
 
-def _put(state: dict[str, Any], way: list[str], value: object) -> None:
-    for name in way[:-1]:
+def _insert(state: dict[str, Any], path: list[str], value: object) -> None:
+    for name in path[:-1]:
         state = state.setdefault(name, {})
     if isinstance(value, dict):
         random = np.random.default_rng()
         random.bit_generator.state = value["random"]
         value = random
-    state[way[-1]] = value
+    state[path[-1]] = value

@@ -1,7 +1,7 @@
-"""GreedyPolicy: a network that values actions of a nest, in NumPy; where it leads, step by step.
+"""GreedyPolicy: a network that values actions of a nest, in NumPy, and its episodes.
 
-An agent sees `state.vector` on a logarithmic scale, and how much of its episode is left: what it is
-after is the nest at the end.
+An observation is `state.vector` on a logarithmic scale and the share of the episode that is left,
+since the goal is the nest at the end.
 """
 
 from __future__ import annotations
@@ -33,30 +33,39 @@ if TYPE_CHECKING:
 
 SMALL = from_sizes("mk,kn->mn", (8, 8, 8))
 Weights = Mapping[str, NDArray[np.float32]]
-"""W0, b0 .. of the hidden layers; Wv, bv the value of a state; Wa, ba the advantages of actions"""
+"""W0, b0 .. of hidden layers; Wv, bv of the value of a state; Wa, ba of the actions' advantages"""
 Array = TypeVar("Array", "np.ndarray", "jax.Array")
 AnyWeights = Mapping[str, "np.ndarray"] | Mapping[str, "jax.Array"]
 """The same, of NumPy or JAX"""
 
 
 def features(vectors: Vector) -> NDArray[np.float16]:
-    """[states, loops · 20] of [states, loops, 20]: sizes and tails as logarithms."""
+    """Return [states, loops · 20] of [states, loops, 20]: sizes and tails as logarithms."""
     scaled = vectors.astype(np.float32)
     scaled[..., 1:3] = np.log2(1 + scaled[..., 1:3]) / 8
     scaled[..., 4:] /= 4
     return scaled.reshape(len(scaled), -1).astype(np.float16)
 
 
-def heads(weights: Mapping[str, Array], seen: Array, xp: ModuleType = np) -> tuple[Array, Array]:
-    """The network: a state's value [n], and the advantages of its actions [n, actions].
+def heads(
+    weights: Mapping[str, Array], observations: Array, xp: ModuleType = np
+) -> tuple[Array, Array]:
+    """Return the network's outputs: values [n] and advantages of actions [n, actions].
 
-    Where actions are drawn, advantages are the logarithms of their chances, up to a constant; the
-    best action is that of the largest advantage either way.
+    For policies that sample, advantages are logits; the best action has the largest advantage
+    either way.
     """
-    x: Array = seen
+    x: Array = observations
     for layer in range(len(weights) // 2 - 2):
         x = xp.maximum(x @ weights[f"W{layer}"] + weights[f"b{layer}"], 0)
     return (x @ weights["Wv"] + weights["bv"])[:, 0], x @ weights["Wa"] + weights["ba"]
+
+
+def q_values(weights: Mapping[str, Array], observations: Array, xp: ModuleType = np) -> Array:
+    """Return the values of actions [n, actions] of the dueling network (Wang et al., 2016)."""
+    value, advantages = heads(weights, observations, xp)
+    centered: Any = advantages - advantages.mean(axis=1, keepdims=True)
+    return value[:, None] + centered
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,17 +75,14 @@ class GreedyPolicy:
     weights: Weights
     actions: Actions
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """How it was made: command, seed, sizes that were learned from, held out, and so on"""
+    """Its origin: command, seed, sizes that were learned from, held out, and so on"""
 
-    def values(self, seen: NDArray[np.float32]) -> NDArray[np.float32]:
-        """[states, actions] of [states, loops · 20 + 1], the last number being the share left."""
-        value, advantages = heads(self.weights, seen)
-        return value[:, None] + advantages - advantages.mean(axis=1, keepdims=True)
+    def values(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return [states, actions] of [states, loops · 20 + 1], the last being the share left."""
+        return q_values(self.weights, observations)
 
     def path(self, problem: NestProblem, most: int | None = None) -> list[Nest]:
-        """The nests of one episode, the untiled one first; nothing is measured. At most so many
-        actions, where `most` is given.
-        """
+        """Return the nests of one episode of at most `most` actions, without measurements."""
         nests, steps = [untiled(problem)], self.actions.steps
         for done in range(steps if most is None else most):
             nest = nests[-1]
@@ -91,23 +97,21 @@ class GreedyPolicy:
         return nests
 
     def save(self, path: Path) -> None:
-        """A safetensors file, with its actions and how it was made."""
+        """Write a safetensors file, with the actions and the origin."""
         words = {"actions": json.dumps(asdict(self.actions)), "about": json.dumps(self.about)}
         safetensors_file.write(path, self.weights, words)
 
 
 def load(path: Path) -> GreedyPolicy:
-    """Return a policy that was saved; raises RecurraError where the file is none."""
+    """Load a policy that was saved; raise RecurraError where the file is none."""
     try:
         weights, words = safetensors_file.read(path)
-        given = json.loads(words["actions"])
+        actions = Actions.from_json(json.loads(words["actions"]))
         about: dict[str, Any] = json.loads(words.get("about", "{}"))
-        given["factors"] = tuple(given["factors"])
-        actions = Actions(**given)
         inputs, names = actions.max_loops * WIDTH + 1, actions.names
         policy = GreedyPolicy(weights, actions, about)
         fits = len(weights["W0"]) == inputs and weights["Wa"].shape[1] == len(names)
-        if fits:  # whatever else is wrong shows in its first steps
+        if fits:  # other mistakes show in the first steps
             values = policy.values(np.zeros((1, inputs), np.float32))
             if values.shape != (1, len(names)) or not all(
                 np.isfinite(array).all() for array in weights.values()
@@ -127,13 +131,13 @@ def load(path: Path) -> GreedyPolicy:
 
 
 def shipped(on: VectorTarget) -> Path | None:
-    """The file of the policy that comes with the package for a target."""
+    """Return the file of the policy that comes with the package for a target."""
     path = Path(__file__).parent / f"matmul-{on.name}.safetensors"
     return path if path.exists() else None
 
 
 def proposed(problem: NestProblem, on: VectorTarget | None = None) -> Nest:
-    """Return the kept nest of a problem, or the one at which the shipped policy ends.
+    """Return the stored nest of a problem, or the last one of the shipped policy's episode.
 
     Nothing is measured: it takes milliseconds. The policy was trained on matrix products. Raises
     RecurraError where there is none for this target, or the problem has more loops than it knows.
@@ -166,13 +170,13 @@ def _load_policy(path: Path) -> GreedyPolicy:
 def initial(
     inputs: int, actions: int, hidden: Sequence[int], seed: int
 ) -> dict[str, NDArray[np.float32]]:
-    """Random weights (He et al., 2015)."""
-    random, found = np.random.default_rng(seed), dict[str, NDArray[np.float32]]()
+    """Return random weights (He et al., 2015)."""
+    random, weights = np.random.default_rng(seed), dict[str, NDArray[np.float32]]()
     sizes = [inputs, *hidden]
     for k, (n, m) in enumerate(pairwise(sizes)):
-        found[f"W{k}"] = (random.standard_normal((n, m)) * np.sqrt(2 / n)).astype(np.float32)
-        found[f"b{k}"] = np.zeros(m, np.float32)
+        weights[f"W{k}"] = (random.standard_normal((n, m)) * np.sqrt(2 / n)).astype(np.float32)
+        weights[f"b{k}"] = np.zeros(m, np.float32)
     for name, m in (("v", 1), ("a", actions)):
-        found[f"W{name}"] = (random.standard_normal((sizes[-1], m)) * 0.01).astype(np.float32)
-        found[f"b{name}"] = np.zeros(m, np.float32)
-    return found
+        weights[f"W{name}"] = (random.standard_normal((sizes[-1], m)) * 0.01).astype(np.float32)
+        weights[f"b{name}"] = np.zeros(m, np.float32)
+    return weights

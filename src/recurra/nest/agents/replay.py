@@ -1,4 +1,4 @@
-"""A replay buffer: rows to learn from again, all alike or by priority (Schaul et al., 2016)."""
+"""A replay buffer with uniform or prioritized sampling (Schaul et al., 2016)."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ Rows = Mapping[str, np.ndarray]  # by name, [rows, ..]
 
 
 class ReplayBuffer:
-    """The last `size` rows of named arrays, whose types and shapes are those of the first.
+    """The last `size` rows of named arrays, with the types and shapes of the first ones.
 
-    A row is drawn with a chance in proportion to its priority; where none are told, all are alike.
+    Rows without a priority have the priority 1.
     """
 
     def __init__(self, size: int) -> None:
-        self.arrays: dict[str, np.ndarray] = {}
-        self.priorities, self.count, self.next = np.zeros(size), 0, 0
+        self._empty(size)
 
     def _empty(self, size: int) -> None:
-        self.arrays, self.priorities, self.count, self.next = {}, np.zeros(size), 0, 0
+        self.arrays: dict[str, np.ndarray] = {}
+        self.priorities, self.count, self.next = np.zeros(size), 0, 0
 
     def __len__(self) -> int:
         return self.count
 
     @property
     def size(self) -> int:
-        """The rows that there is room for."""
+        """The capacity in rows."""
         return len(self.priorities)
 
     @property
     def rows(self) -> dict[str, np.ndarray]:
-        """The rows, in no order: views, so that they can be changed."""
+        """Views of the rows, in no order."""
         return {name: values[: self.count] for name, values in self.arrays.items()}
 
     def add(self, new: Rows, priorities: np.ndarray | None = None) -> None:
-        """Adds rows; the oldest make room for them."""
+        """Add rows in place of the oldest."""
         if not self.arrays:
             self.arrays = {k: np.empty((self.size, *x.shape[1:]), x.dtype) for k, x in new.items()}
         some = {name: np.asarray(new[name])[-self.size :] for name in self.arrays}
@@ -52,7 +52,7 @@ class ReplayBuffer:
         self.count = min(self.size, self.count + count)
 
     def resize(self, size: int) -> None:
-        """Makes room for so many rows; of more that there are, the oldest go."""
+        """Change the capacity; the oldest rows beyond it are dropped."""
         order = (self.next - self.count + np.arange(self.count)) % self.size
         old = {name: values[order] for name, values in self.arrays.items()}
         priorities = self.priorities[order]
@@ -63,15 +63,16 @@ class ReplayBuffer:
     def draw(
         self, count: int, random: np.random.Generator
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Places, and what is there; all alike."""
+        """Sample uniformly; return places and rows."""
         places = random.integers(self.count, size=count)
         return places, {name: values[places] for name, values in self.arrays.items()}
 
     def preferred(
         self, count: int, correct: float, random: np.random.Generator
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """The same by priority, with a `weight` (chance · count)^-correct, at most 1, that undoes
-        what is drawn too often.
+        """Sample by priority; return places and rows.
+
+        The importance `weight` (probability · count)^-correct is scaled to at most 1.
         """
         ends = np.cumsum(self.priorities[: self.count])
         at = np.searchsorted(ends, random.random(count) * ends[-1], side="right")
@@ -82,13 +83,13 @@ class ReplayBuffer:
         return places, {**found, "weight": (weight / weight.max()).astype(np.float32)}
 
     def state(self) -> dict[str, object]:
-        """The state that a checkpoint saves."""
-        kept = {"rows": self.rows, "priorities": self.priorities[: self.count]}
-        return {**kept, "size": self.size, "next": self.next}
+        """Return the state that a checkpoint saves."""
+        priorities = self.priorities[: self.count]
+        return dict(rows=self.rows, priorities=priorities, size=self.size, next=self.next)
 
     def restore(self, state: State) -> None:
         """Restore a checkpoint's state. Raises RecurraError if it is that of another buffer."""
-        rows = {"rows"} if len(state.get("priorities", ())) else set[str]()  # none are not kept
+        rows = {"rows"} if len(state.get("priorities", ())) else set[str]()  # {} is not saved
         missing = [name for name in ("priorities", "size", "next", *rows) if name not in state]
         if missing:
             raise RecurraError(

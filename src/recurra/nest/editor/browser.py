@@ -1,11 +1,10 @@
-"""The editor in a browser: one page, served on this machine to whoever has its secret."""
+"""The editor in a browser: one page, served on this machine under a secret path."""
 
 from __future__ import annotations
 
 import json
 import secrets
 from collections.abc import Callable
-from functools import cache
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.resources import files
 
@@ -15,8 +14,8 @@ from recurra.nest.editor.session import Bench, Session, described
 LONGEST = 4096  # bytes of a request
 
 
-class Served(HTTPServer):
-    """The session, and what may be asked: the page, and the session after a word."""
+class EditorServer(HTTPServer):
+    """A server of the page, and of the session after a word."""
 
     def __init__(self, bench: Bench, session: Session, port: int) -> None:
         super().__init__(("127.0.0.1", port), Handler)
@@ -37,23 +36,24 @@ class Served(HTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Served  # type: ignore[assignment]
+    server: EditorServer  # type: ignore[assignment]
 
     def do_GET(self) -> None:
         if self.path == f"/{self.server.secret}":
-            self.give(200, "text/html; charset=utf-8", page())
+            page = (files("recurra.nest.editor") / "page.html").read_text(encoding="utf-8")
+            self.reply(200, "text/html; charset=utf-8", page)
         else:
-            self.give(404, "text/plain", "not here")
+            self.reply(404, "text/plain", "not here")
 
     def do_POST(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
         if self.path != f"/{self.server.secret}" or size > LONGEST:
-            self.give(404, "text/plain", "not here")
+            self.reply(404, "text/plain", "not here")
             return
         word = self.rfile.read(size).decode(errors="replace").strip()
-        self.give(200, "application/json", json.dumps(self.server.word(word)))
+        self.reply(200, "application/json", json.dumps(self.server.word(word)))
 
-    def give(self, code: int, kind: str, text: str) -> None:
+    def reply(self, code: int, kind: str, text: str) -> None:
         body = text.encode()
         self.send_response(code)
         self.send_header("Content-Type", kind)
@@ -62,21 +62,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the terminal is the user's."""
+        """Log nothing: the terminal is the user's."""
 
 
-@cache
-def page() -> str:
-    return (files("recurra.nest.editor") / "page.html").read_text(encoding="utf-8")
-
-
-def edited(bench: Bench, session: Session, port: int, say: Callable[[str], None]) -> Session:
-    """Serves until the page, or an interrupt, ends it."""
+def edited(bench: Bench, session: Session, port: int, report: Callable[[str], None]) -> Session:
+    """Serve until the page or Ctrl-C ends it; return the last session."""
     try:
-        server = Served(bench, session, port)
+        server = EditorServer(bench, session, port)
     except (OSError, OverflowError) as error:
         raise RecurraError(f"port {port} cannot be served", facts=str(error)) from None
-    say(f"edit at {server.address}; end with the page's button, or Ctrl-C")
+    report(f"edit at {server.address}; end with the page's button, or Ctrl-C")
     with server:
         try:
             while not server.ended:

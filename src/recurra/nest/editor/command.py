@@ -1,4 +1,4 @@
-"""`recurra tune edit`: a nest is edited by hand, and every step measured."""
+"""`recurra tune edit`: edit a nest by hand, and measure every step."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from recurra.errors import RecurraError
 from recurra.nest import kernel_store
 from recurra.nest.editor import browser, terminal
-from recurra.nest.editor.session import Bench, Session, described, start
+from recurra.nest.editor.session import Bench, Session, described
 from recurra.nest.einsum import from_sizes
+from recurra.nest.loops import scheduled, untiled
 from recurra.nest.problem import Post
 from recurra.nest.target import target
-from recurra.nest.tune import read_sizes
+from recurra.nest.tune import expect_file, read_sizes
 from recurra.support import atomic_write
 
 
@@ -54,14 +54,11 @@ class Edit:
 
     def __call__(self) -> int:
         problem = from_sizes(self.words, read_sizes(self.sizes), dtype=self.dtype, post=self.post)
-        if self.out is not None:
-            try:
-                self.out.touch()
-            except OSError as error:
-                raise RecurraError(f"{self.out} cannot be written", facts=str(error)) from None
+        expect_file(self.out)
         on = target(self.backend)
         found = None if self.order else kernel_store.load(problem, on.name)
-        nest = found.nest if found else start(problem, self.order)
+        start = scheduled(problem, self.order) if self.order else untiled(problem)
+        nest = found.nest if found else start
         bench = Bench(nest, on)
         s = self.edited(bench, bench.begin(nest))
         if self.out is not None:
@@ -70,14 +67,14 @@ class Edit:
         return 0
 
     def edited(self, bench: Bench, session: Session) -> Session:
-        """Let whoever is there edit, in a browser or at the terminal."""
+        """Run the editor in a browser, in a terminal, or on the lines of standard input."""
         if self.browser:
-            return browser.edited(bench, session, self.port, _aloud)
+            return browser.edited(bench, session, self.port, _print_error)
         if sys.stdin.isatty() and sys.stdout.isatty():
             with terminal.screen() as show:
                 return terminal.edited(bench, session, terminal.keys, show)
-        return terminal.edited(bench, session, terminal.lines, _aloud)
+        return terminal.edited(bench, session, terminal.lines, _print_error)
 
 
-def _aloud(text: str) -> None:
+def _print_error(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -23,22 +23,15 @@ HELP = (
 
 
 def screen_text(bench: Bench, session: Session) -> str:
-    """The whole screen."""
     lines = [str(session.nest), "", session.status, f"order: {session.nest.order}"]
-    return "\n".join(
-        [
-            *lines,
-            *([session.note] if session.note else []),
-            "",
-            f"now: {' '.join(legal(bench, session))}",
-        ]
-    )
+    lines += [session.note] if session.note else []
+    return "\n".join([*lines, "", f"now: {' '.join(legal(bench, session))}"])
 
 
 def edited(
     bench: Bench, session: Session, read: Callable[[], str], show: Callable[[str], None]
 ) -> Session:
-    """Reads words until there are no more, or `quit`; shows every session."""
+    """Apply words until `quit` or the end of input; show every session, and return the last."""
     show(screen_text(bench, session))
     while (word := read()) and word != "quit":
         session = bench.after(session, word)
@@ -47,7 +40,7 @@ def edited(
 
 
 def lines() -> str:
-    """The next word of standard input, a line each; "" at its end."""
+    """Read the next word of standard input, a line each; "" at its end."""
     for line in sys.stdin:
         if line.strip():
             return line.strip()
@@ -55,7 +48,7 @@ def lines() -> str:
 
 
 def keys() -> str:
-    """The word of the next key that has one."""
+    """Read the word of the next key that has one; "" at the end of input."""
     while True:
         key = os.read(sys.stdin.fileno(), 8).decode(errors="replace")
         if not key:
@@ -66,7 +59,7 @@ def keys() -> str:
 
 @contextmanager
 def screen() -> Generator[Callable[[str], None]]:
-    """A screen of its own that is drawn anew; keys come one by one, unseen. Undone at the end."""
+    """Switch the terminal to an alternate screen and raw keys; switch back at the end."""
     import termios
     import tty
 

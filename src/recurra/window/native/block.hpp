@@ -1,5 +1,5 @@
-// A block on the thread that is inside: every operator that it calls comes here first, by a boxed
-// fallback on a dispatch key above all others, and is deferred if that is safe.
+// The boxed fallback of a dispatch key above all others: it receives every operator that the thread
+// inside a block calls, and defers it if that is safe.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,16 +7,16 @@
 #include <c10/core/DefaultDtype.h>
 #include <pthread.h>
 
-#include "diary.hpp"
+#include "span_recorder.hpp"
 #include "engine.hpp"
 #include "families.hpp"
 #include "fates.hpp"
 #include "learned.hpp"
 #include "operators.hpp"
-#include "places.hpp"
+#include "code_lines.hpp"
 #include "rule.hpp"
 #include "stretches.hpp"
-#include "touched.hpp"
+#include "operands.hpp"
 
 namespace recurra {
 
@@ -30,8 +30,9 @@ struct Settings {
   bool learn = true, check = false;
 };
 
-// How the operators of this block run at present: to learn which program it is, without the window
-// but looked at, through the window, not even seen but timed, or not even seen.
+// How the operators of this block run now: at once while the program is identified (meets), at once
+// but intercepted and timed (aside), through the window, or not intercepted, with or without
+// timing.
 enum class Mode { meets, aside, window, timed, out };
 
 struct Counts {
@@ -40,13 +41,13 @@ struct Counts {
 };
 
 std::shared_ptr<Engine> engine;
-std::mutex changing_engine;  // who is not inside the block looks at it with this
-std::atomic<pthread_t> inside{0};  // the thread that is inside a block: all below is its
+std::mutex changing_engine;  // held by threads outside of the block that read `engine`
+std::atomic<pthread_t> inside{0};  // the thread inside a block, which owns everything below
 Settings settings;
 Counts counts;
 Prediction prediction;
 Reference reference;
-std::unordered_map<std::uint64_t, Program> programs;  // by how their blocks begin
+std::unordered_map<std::uint64_t, Program> programs;  // by the hash of their first operators
 Program* program = nullptr;
 Mode mode = Mode::window;
 std::uint64_t beginning = 0;  // a hash of the first operators
@@ -56,14 +57,14 @@ int threads = 1;
 std::unique_ptr<Rule> rule;
 std::unordered_map<std::uint64_t, std::unique_ptr<Learned>> memory;
 std::unordered_map<std::uint64_t, Family> families;
-auto draft = std::make_unique<Call>();  // it is used again
+auto draft = std::make_unique<Call>();  // reused
 
 constexpr double kOverhead = 1.0;       // µs: of an operator that goes through the window
 constexpr std::size_t kMost = 1 << 16;  // signatures that are remembered
 constexpr std::size_t kPrograms = 256;
-constexpr int kMeets = 12;  // operators that tell programs apart
+constexpr int kMeets = 12;  // operators that identify a program
 
-// Gives Python's lock back, if this thread has it: who frees a tensor's last owner may need it.
+// Releases Python's lock, if this thread has it: freeing the last owner of a tensor may need it.
 class WithoutPython {
  public:
   WithoutPython() {
@@ -79,7 +80,7 @@ void drain() {
   engine->drain();
 }
 
-// The same, for a caller that has Python's lock: what has run is forgotten, too.
+// Drains and frees the calls that have run, for a caller with Python's lock.
 void settle() {
   drain();
   engine->sweep();
@@ -92,7 +93,7 @@ std::shared_ptr<Engine> engine_elsewhere() {
   return engine;
 }
 
-// The same for any thread. One that helps runs operators on as many threads as all others do.
+// Settles from any thread, with the number of intra-operator threads that all others use.
 void settle_anywhere() {
   if (is_inside()) return settle();
   const WithoutPython free;
@@ -102,8 +103,8 @@ void settle_anywhere() {
   }
 }
 
-// Operators of other threads wait for what is in flight: who called them has no other way to know.
-// Those that a part of a parallel operator calls are parts of it: it may itself be in flight.
+// Lets operators of other threads wait for calls in flight, except those inside a parallel
+// operator, which may be in flight itself.
 std::unique_ptr<at::ObserverContext> other_threads_wait(const at::RecordFunction&) {
   if (!is_inside() && !at::in_parallel_region()) settle_anywhere();
   return nullptr;
@@ -111,15 +112,15 @@ std::unique_ptr<at::ObserverContext> other_threads_wait(const at::RecordFunction
 
 at::CallbackHandle other_threads = at::INVALID_CALLBACK_HANDLE;
 
-// This thread's own operators are not observed twice, unless a profiler looks on.
+// Observes this thread's own operators only if there is a profiler.
 void listen(bool profiler) { at::enableRecordFunction(profiler); }
 
 [[noreturn]] void raise(const Failure& why) {
-  engine->tell();
+  engine->mark_reported();
   std::rethrow_exception(why.error);
 }
 
-// Somebody asks for the memory of a promised tensor: it is theirs from now on.
+// Computes the memory of a promised tensor that is requested, and marks it as exported.
 void fetch(c10::StorageImpl* storage) {
   const WithoutPython free;
   auto shared = engine_elsewhere();
@@ -133,19 +134,19 @@ c10::DispatchKeySet below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }
 
-// The operator itself, as if nobody had looked.
-void plainly(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+// Runs the operator itself, without interception.
+void run_eagerly(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard without(kKey);
   op.redispatchBoxed(below(keys), stack);
 }
 
-void told_plainly(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  const Diary::Entry written(op);
-  plainly(op, keys, stack);
+void run_recorded(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const SpanRecorder::Scope written(op);
+  run_eagerly(op, keys, stack);
 }
 
-// While an operator runs in this thread, transforms of functions put our key back: what they call is
-// a part of it.
+// The scope of an operator that runs in this thread. Function transforms restore our key inside, so
+// operators that are called then are its parts.
 class Alone {
  public:
   Alone() { ++depth_; }
@@ -153,46 +154,46 @@ class Alone {
   static bool part() { return depth_ != 0; }
 
  private:
-  inline static int depth_ = 0;  // of the thread that is inside
+  inline static int depth_ = 0;  // of the thread inside the block
 };
 
-// What only reads waits for its arguments; anything else for all that is in flight.
+// Runs an operator in the caller, after its arguments if it only reads, otherwise after all calls.
 void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
-               const Touched& touched, bool only_reads, const char* why) {
+               const Operands& operands, bool only_reads, const char* why) {
   ++counts.alone;
-  const Told told(op, "caller", why);
-  if (only_reads && touched.plain && usual_modes()) {
-    engine->wait_for(accesses(touched));
-    prediction.wait_for(touched.reads);
+  const FateTimer timer(op, "caller", why);
+  if (only_reads && operands.plain && usual_modes()) {
+    engine->wait_for(accesses(operands));
+    prediction.wait_for(operands.reads);
   } else {
     drain();
     prediction.wait();
   }
-  for (const auto* list : {&touched.reads, &touched.writes}) {
+  for (const auto* list : {&operands.reads, &operands.writes}) {
     for (const at::Tensor* t : *list) {
-      if (auto why = engine->spoiled(*t)) raise(*why);
+      if (auto why = engine->error_of(*t)) raise(*why);
     }
   }
   const Alone here;
-  told_plainly(op, keys, stack);
+  run_recorded(op, keys, stack);
 }
 
-// The first time that a signature is seen: what its outputs are like.
+// Runs the first call of a signature, and records the shapes of its outputs.
 void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
-           const Touched& touched, const Kind& kind, Learned& learned, const char* why) {
+           const Operands& operands, const Kind& kind, Learned& learned, const char* why) {
   std::vector<Like> before;
-  const std::vector<at::Tensor> writes = kept(touched.writes);
+  const std::vector<at::Tensor> writes = kept(operands.writes);
   for (const at::Tensor& t : writes) before.push_back(look(t));
   const std::size_t returns = kind.returns;
   const auto begin = Clock::now();
-  const Warned warned;
-  run_alone(op, keys, stack, touched, kind.only_reads, why);
+  const WarningListener listener;
+  run_alone(op, keys, stack, operands, kind.only_reads, why);
   learned.us = us_since(begin);
-  learned.warned = warned.heard();
+  learned.warned = listener.heard();
   ++counts.learned;
   for (std::size_t k = 0; k < returns; ++k) {
     const at::Tensor& t = (*stack)[stack->size() - returns + k].toTensor();
-    if (kind.mutates) {  // gives what it wrote, in that order, as large as it was
+    if (kind.mutates) {  // must return its written arguments, in that order
       if (k >= writes.size() || !t.is_same(writes[k])) learned.refused = "it gives something else";
       continue;
     }
@@ -210,7 +211,7 @@ void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack
   }
 }
 
-// When the results of an operator would be there: for the prediction.
+// Tells the prediction when the results of an operator would be there.
 void note(const Kind& kind, const Stack* stack, const std::vector<at::Tensor>& writes, double end) {
   for (std::size_t k = stack->size() - kind.returns; k < stack->size(); ++k) {
     prediction.made((*stack)[k].toTensor(), end);
@@ -218,21 +219,21 @@ void note(const Kind& kind, const Stack* stack, const std::vector<at::Tensor>& w
   for (const at::Tensor& t : writes) prediction.made(t, end);
 }
 
-// What takes less costs more to hand over than to run.
+// The µs below which an operator costs more to hand over than to run.
 double tiny() {
   return std::clamp(2 * engine->hand_us(), settings.tiny_us, 20.0);
 }
 
 void defer(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack, std::size_t base,
-           const Touched& touched, const Kind& kind, Learned& learned) {
-  accesses(touched);
+           const Operands& operands, const Kind& kind, Learned& learned) {
+  accesses(operands);
   draft->clear();
   draft->op = &*kind.op;
   draft->us = &learned.us;
-  draft->where = place();
+  draft->where = code_line();
   draft->floats = float_modes();
-  c10::SmallVector<at::Tensor, 2> written;  // which it gives
-  for (const at::Tensor* t : touched.writes) {
+  c10::SmallVector<at::Tensor, 2> written;  // its results
+  for (const at::Tensor* t : operands.writes) {
     written.push_back(*t);
     draft->writes.push_back(t->storage());
     if (!t->is_inference()) t->unsafeGetTensorImpl()->bump_version();  // as autograd's kernels do
@@ -240,7 +241,7 @@ void defer(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack
   draft->arguments.assign(std::make_move_iterator(stack->begin() + static_cast<long>(base)),
                          std::make_move_iterator(stack->end()));
   for (c10::IValue& v : draft->arguments) {
-    if (v.isList() && v.use_count() > 1) v = v.toList().copy();  // TorchScript's may change
+    if (v.isList() && v.use_count() > 1) v = v.toList().copy();  // TorchScript may change its lists
   }
   stack->resize(base);
   draft->seal();
@@ -259,17 +260,17 @@ void defer(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack
     const c10::impl::ExcludeDispatchKeyGuard without(kKey);
     if (engine->idle()) reference.forget();
     draft->expected = reference.expect(*draft, kind.writes, !kind.mutates,
-                                       [&](Stack* copies) { plainly(op, keys, copies); });
+                                       [&](Stack* copies) { run_eagerly(op, keys, copies); });
     counts.checked += draft->expected != nullptr;
   }
   engine->offer(segments, draft, tiny(), !kind.mutates);
 }
 
-// How the next stretch of this program runs. If it is off, operators do not come here any more,
-// until a block begins when it is to be examined again. Nor in a block that `begins`, if those
-// before it were alike: then its time is enough.
+// Chooses the mode of the next stretch of this program. If the window is off, operators are not
+// intercepted until a block begins after the pause of the trial. They are not intercepted either in
+// a block that `begins` after two equal ones: only its time is needed.
 void choose(double now, bool begins) {
-  if (engine->any_spoiled()) return;
+  if (engine->any_poisoned()) return;
   if (program->off(now)) {
     mode = Mode::out;
     ++counts.off;
@@ -285,7 +286,7 @@ void choose(double now, bool begins) {
   counts.predicted = program->predicted;
 }
 
-// The time of the present stretch is added to it; it may end with that.
+// Adds the elapsed time to the current stretch, and ends it if it is long enough.
 void account() {
   if (!program || mode == Mode::out) return;
   engine->drain();
@@ -295,13 +296,13 @@ void account() {
   since = now;
 }
 
-// One of the first operators of a block.
+// Hashes one of the first operators of a block, and finds the program after the last of them.
 void meet(const c10::OperatorHandle& op, const Stack* stack) {
   mix(beginning, reinterpret_cast<std::uint64_t>(&op.schema()));
   const std::size_t count = op.schema().arguments().size();
   for (std::size_t k = stack->size() - count; k < stack->size(); ++k) {
     const c10::IValue& v = (*stack)[k];
-    if (v.isTensor() && plain(v.toTensor())) mix(beginning, v.toTensor());  // others ask Python
+    if (v.isTensor() && plain(v.toTensor())) mix(beginning, v.toTensor());  // others need Python
   }
   if (++met < kMeets) return;
   if (programs.size() > kPrograms) programs.clear();
@@ -318,22 +319,22 @@ void weigh(Learned& learned) {
   program->met(learned.weight);
 }
 
-// A known operator in a stretch without the window, which is timed. What we do is not counted. It
-// is predicted what the window would gain, once.
+// Runs a known operator in a timed stretch without the window, excluding our own time. The first
+// such stretch also feeds the prediction of the window's gain.
 void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
-               const Touched& touched, const Kind& kind, Learned& learned,
+               const Operands& operands, const Kind& kind, Learned& learned,
                Clock::time_point entered) {
   ++counts.inlined;
-  const Told told(op, "at once", "the window is off, or was not tried yet");
+  const FateTimer timer(op, "at once", "the window is off, or was not tried yet");
   if (program->seen) {
     program->aside += std::chrono::duration<double>(Clock::now() - entered).count();
-    return told_plainly(op, keys, stack);
+    return run_recorded(op, keys, stack);
   }
-  const std::vector<at::Tensor> writes = kept(touched.writes);
+  const std::vector<at::Tensor> writes = kept(operands.writes);
   const double host = program->left ? us_between(*program->left, entered) : 0;
-  const double start = prediction.launch(touched.reads, touched.writes, host, kOverhead);
+  const double start = prediction.launch(operands.reads, operands.writes, host, kOverhead);
   const auto begin = Clock::now();
-  told_plainly(op, keys, stack);
+  run_recorded(op, keys, stack);
   const auto after = Clock::now();
   const double us = us_between(begin, after);
   learn_from(learned.us, us);
@@ -343,39 +344,39 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
   program->aside += 1e-6 * (us_between(entered, begin) + us_between(after, left));
 }
 
-// An operator that is not known, or whose kernel is not: somebody's __torch_dispatch__, where our key
-// is left out, or that for nested tensors. Nothing is in flight while it runs, nor are its parts.
+// Runs an operator with an unknown kernel, such as a custom operator, a __torch_dispatch__ (where
+// our key is excluded), or one of nested tensors, with nothing in flight.
 void run_unknown(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   ++counts.alone;
-  const Told told(op, "caller", (*rule)[op].why);
+  const FateTimer timer(op, "caller", (*rule)[op].why);
   drain();
   prediction.wait();
-  Touched touched;
+  Operands operands;
   const std::size_t count = op.schema().arguments().size(), base = stack->size() - count;
-  for (std::size_t k = 0; k < count; ++k) touch(touched, (*stack)[base + k], false);
-  for (const at::Tensor* t : touched.reads) {
-    if (auto why = engine->spoiled(*t)) raise(*why);
+  for (std::size_t k = 0; k < count; ++k) add_operand(operands, (*stack)[base + k], false);
+  for (const at::Tensor* t : operands.reads) {
+    if (auto why = engine->error_of(*t)) raise(*why);
   }
   const Alone here;
-  told_plainly(op, keys, stack);
+  run_recorded(op, keys, stack);
 }
 
-// A signature that was not seen before, or warned when it was: whether what the call gives is foretold.
-// Otherwise it has run.
+// Handles a signature that is new, or that warned before: returns true if its result shapes are
+// predicted; otherwise it has run.
 bool meet_signature(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
-                    std::size_t base, const Touched& touched, const Kind& kind,
+                    std::size_t base, const Operands& operands, const Kind& kind,
                     std::unique_ptr<Learned>& known) {
   std::uint64_t name = reinterpret_cast<std::uint64_t>(&op.schema());
   for (std::size_t k = base; k < stack->size(); ++k) mix_family(name, (*stack)[k]);
   Family& family = families[name];
   auto learned = std::make_unique<Learned>();
-  std::optional<std::vector<Like>> foretold;
+  std::optional<std::vector<Like>> predicted_shapes;
   if (!known && !kind.mutates) {
     const Alone here;
-    foretold = family.ask(op, *stack, base, kind.returns, settings.learn);
+    predicted_shapes = family.ask(op, *stack, base, kind.returns, settings.learn);
   }
-  if (foretold && family.believed()) {
-    learned->outputs = std::move(*foretold);
+  if (predicted_shapes && family.believed()) {
+    learned->outputs = std::move(*predicted_shapes);
     learned->us = family.newest->us.load();
     known = std::move(learned);
     family.newest = known.get();
@@ -385,22 +386,22 @@ bool meet_signature(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Sta
   const char* why = known ? "it has warned" : "its signature was not seen before";
   family.newest = nullptr;
   try {
-    learn(op, keys, stack, touched, kind, *learned, why);
+    learn(op, keys, stack, operands, kind, *learned, why);
   } catch (...) {
     known = nullptr;
     throw;
   }
   known = std::move(learned);
-  family.heard(foretold, *known);
+  family.heard(predicted_shapes, *known);
   return false;
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  if (!is_inside()) {  // a task of TorchScript's, which has its caller's modes
+  if (!is_inside()) {  // a task of TorchScript, which inherits the modes of its caller
     settle_anywhere();
-    return plainly(op, keys, stack);
+    return run_eagerly(op, keys, stack);
   }
-  if (Alone::part()) return plainly(op, keys, stack);
+  if (Alone::part()) return run_eagerly(op, keys, stack);
   const Kind& kind = (*rule)[op];
   if (kind.composite && kind.way == Kind::passes) {
     if (!plain(keys)) return run_unknown(op, keys, stack);
@@ -416,35 +417,35 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   if (program) ++program->block.operators;
   if (mode == Mode::meets) meet(op, stack);
   if (mode == Mode::out || mode == Mode::timed || mode == Mode::meets) {
-    return told_plainly(op, keys, stack);
+    return run_recorded(op, keys, stack);
   }
   const auto entered = mode == Mode::aside ? Clock::now() : Clock::time_point();
   if (kind.way == Kind::unknown) return run_unknown(op, keys, stack);
-  if (kind.way == Kind::passes || (kind.autocasts && autocast())) {  // inner operators come here again
+  if (kind.way == Kind::passes || (kind.autocasts && autocast())) {  // its parts come here
     ++counts.views;
     return op.redispatchBoxed(below(keys), stack);
   }
   const std::size_t count = op.schema().arguments().size(), base = stack->size() - count;
-  Touched touched;
-  for (std::size_t k = 0; k < count; ++k) touch(touched, (*stack)[base + k], kind.writes[k]);
+  Operands operands;
+  for (std::size_t k = 0; k < count; ++k) add_operand(operands, (*stack)[base + k], kind.writes[k]);
   const bool otherwise = kind.unless >= 0 && (*stack)[base + static_cast<std::size_t>(kind.unless)]
                                                  .toScalar().toBool();
   const bool only_reads = kind.only_reads && !otherwise;
-  if (touched.gradient && c10::GradMode::is_enabled()) {  // its result has a history
-    return run_alone(op, keys, stack, touched, only_reads, "its result has a history");
+  if (operands.gradient && c10::GradMode::is_enabled()) {
+    return run_alone(op, keys, stack, operands, only_reads, "its result has a history");
   }
-  if (!touched.any || kind.way == Kind::shapes) {
+  if (!operands.any || kind.way == Kind::shapes) {
     const c10::impl::ExcludeDispatchKeyGuard without(kKey);
     return op.redispatchBoxed(below(keys), stack);
   }
   std::uint64_t signature = reinterpret_cast<std::uint64_t>(&op.schema());
-  bool known_shapes = kind.way == Kind::defers && !otherwise && touched.plain &&
-                      !touched.shared && usual_modes();
+  bool known_shapes = kind.way == Kind::defers && !otherwise && operands.plain &&
+                      !operands.shared && usual_modes();
   const bool masked = kind.masks && std::any_of(stack->begin() + static_cast<long>(base + 1),
                                                 stack->end(), has_mask);
   known_shapes = known_shapes && !masked;
-  // Where no tensor is read, or written in place, numbers may be all that a shape depends on.
-  const bool reads = !touched.reads.empty() || kind.writes[0];
+  // Without a tensor that is read, or written in place, shapes may depend on numbers.
+  const bool reads = !operands.reads.empty() || kind.writes[0];
   for (std::size_t k = 0; known_shapes && k < count; ++k) {
     const c10::IValue& v = (*stack)[base + k];
     if (reads && kind.numbers[k]) {
@@ -454,39 +455,39 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     }
   }
   if (!known_shapes) {
-    const bool known = kind.way == Kind::caller || touched.shared || masked;
+    const bool known = kind.way == Kind::caller || operands.shared || masked;
     const char* why = kind.way == Kind::caller ? kind.why
                       : otherwise      ? kind.otherwise
-                      : !touched.plain ? "its arguments are not plain tensors on the CPU"
-                      : touched.shared ? "somebody else sees memory of its arguments"
+                      : !operands.plain ? "its arguments are not plain tensors on the CPU"
+                      : operands.shared ? "somebody else sees memory of its arguments"
                       : masked         ? "the shape of its result depends on a mask"
                                        : "its arguments, or the modes of its caller, are unusual";
-    return run_alone(op, keys, stack, touched, known && only_reads, why);
+    return run_alone(op, keys, stack, operands, known && only_reads, why);
   }
   mix(signature, static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype()));
-  if (memory.size() > kMost) {  // shapes that never come again
+  if (memory.size() > kMost) {  // shapes that do not recur
     drain();
     memory.clear(), families.clear();
   }
   std::unique_ptr<Learned>& known = memory[signature];
   if (!known || known->warned) {
-    if (!meet_signature(op, keys, stack, base, touched, kind, known)) return;
+    if (!meet_signature(op, keys, stack, base, operands, kind, known)) return;
   }
   Learned& learned = *known;
   if (learned.refused) {
-    return run_alone(op, keys, stack, touched, kind.only_reads, learned.refused);
+    return run_alone(op, keys, stack, operands, kind.only_reads, learned.refused);
   }
   if (program) weigh(learned);
-  if (mode == Mode::aside && !engine->any_spoiled()) {
-    return run_aside(op, keys, stack, touched, kind, learned, entered);
+  if (mode == Mode::aside && !engine->any_poisoned()) {
+    return run_aside(op, keys, stack, operands, kind, learned, entered);
   }
-  if (settings.learn && learned.us < tiny() && engine->free_for(accesses(touched))) {
+  if (settings.learn && learned.us < tiny() && engine->free_for(accesses(operands))) {
     ++counts.inlined;
-    const Told told(op, "at once", "it takes less than handing it over");
-    return told_plainly(op, keys, stack);
+    const FateTimer timer(op, "at once", "it takes less than handing it over");
+    return run_recorded(op, keys, stack);
   }
-  const Told told(op, "deferred", kind.why);
-  defer(op, keys, stack, base, touched, kind, learned);
+  const FateTimer timer(op, "deferred", kind.why);
+  defer(op, keys, stack, base, operands, kind, learned);
 }
 
 }  // namespace

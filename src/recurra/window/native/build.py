@@ -1,4 +1,4 @@
-"""The native extensions of the window, and their sources."""
+"""The native extensions of the window: their sources, flags and builds."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TORCH = Extension(
 
 
 def find_build(folder: Path | None = None, extension: Extension = WINDOW) -> Path | None:
-    """Return the module that fits this Python, processor, compiler and source, if it is there."""
+    """Return the module for this Python, processor, compiler and source, if it is built."""
     return native_extension.find(extension, folder)
 
 
 def build(folder: Path | None = None, extension: Extension = WINDOW) -> Path:
-    """Return the module; compile it if it is not there. Raises as `native_extension.build`."""
+    """Return the module, compiled if needed; raise as `native_extension.build`."""
     return native_extension.build(extension, folder)

@@ -1,5 +1,5 @@
-// Functions of PyTorch's in C that Python calls, replaced where they are: whoever has looked one up,
-// and whenever, calls the replacement.
+// Replaces functions of PyTorch in C that Python calls, in place: callers that have looked one up
+// before call the replacement, too.
 //
 //   to_numpy = torch.Tensor.numpy    # before a block; inside, to_numpy(x) waits for x
 #pragma once
@@ -14,7 +14,7 @@ namespace recurra {
 
 class CFunctions {
  public:
-  // What an attribute is; if it is a function in C, one that calls that, whatever replaces it.
+  // Returns an attribute; for a function in C, one that always calls the original.
   static nanobind::object original(nanobind::handle owner, nanobind::handle name) {
     const auto found = nanobind::steal(PyObject_GetAttr(owner.ptr(), name.ptr()));
     if (!found.is_valid()) throw nanobind::python_error();
@@ -22,7 +22,8 @@ class CFunctions {
     return entry ? nanobind::borrow(entry->original) : found;
   }
 
-  // Whether an attribute is a function in C: it is replaced now, by null or itself not any more.
+  // Replaces an attribute that is a function in C, or restores it for null or itself; returns
+  // whether it is one.
   static bool replace(nanobind::handle owner, nanobind::handle name, PyObject* by) {
     const auto found = nanobind::steal(PyObject_GetAttr(owner.ptr(), name.ptr()));
     Entry* entry = found.is_valid() ? entry_of(found.ptr()) : nullptr;
@@ -34,7 +35,7 @@ class CFunctions {
     return true;
   }
 
-  // How many are replaced.
+  // Counts the replaced functions.
   static std::size_t replaced() {
     return static_cast<std::size_t>(
         std::count_if(entries.begin(), entries.end(), [](const Entry& e) { return e.replacement; }));
@@ -42,13 +43,13 @@ class CFunctions {
 
  private:
   struct Entry {
-    PyMethodDef* place;  // that Python looks at whenever it is called
+    PyMethodDef* place;  // read by Python at every call
     PyMethodDef before;
     PyObject *original, *replacement;
     bool method;
   };
   static constexpr std::size_t kMost = 64;
-  inline static std::array<Entry, kMost> entries{};  // for ever
+  inline static std::array<Entry, kMost> entries{};  // never freed
   inline static std::size_t count = 0;
 
   static PyMethodDef* place_of(PyObject* found) {
@@ -83,7 +84,7 @@ class CFunctions {
     return &entry;
   }
 
-  // `given` is a tuple, the only argument, or null, as the function takes them.
+  // `given` is a tuple, the only argument, or null, by the function's calling convention.
   static PyObject* call(const Entry& entry, PyObject* self, PyObject* given, PyObject* named) {
     const auto by = nanobind::borrow(entry.replacement);
     nanobind::object all = nanobind::borrow(given);

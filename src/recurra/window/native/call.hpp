@@ -1,4 +1,4 @@
-// An ATen operator that was called and has not run; what is learned of how long operators take.
+// A deferred call of an ATen operator, and moving averages of durations.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -19,13 +19,13 @@ namespace recurra {
 constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 using torch::jit::Stack;
 
-// What an operator raised, of the type that it was, which says operator and line too.
+// The exception of an operator, of its own type, with the operator and the line in its text.
 struct Failure {
   std::string text;
   std::exception_ptr error;
 };
 
-// An error of the same type as this one, if it is a `Type`.
+// Makes an error of the same type as this one, if it is a `Type`.
 template <class Type>
 bool as(const std::exception& error, const std::string& text, std::exception_ptr& made) {
   if (!dynamic_cast<const Type*>(&error)) return false;
@@ -40,22 +40,22 @@ std::exception_ptr one_of(const std::exception& error, const std::string& text) 
   return made;
 }
 
-// The one that Python would see, with another text.
-inline std::exception_ptr retold(const std::exception& error, const std::string& text) {
+// Returns the exception that Python would see, with another text.
+inline std::exception_ptr with_text(const std::exception& error, const std::string& text) {
   auto made = one_of<c10::IndexError, c10::ValueError, c10::TypeError, c10::NotImplementedError,
                      c10::BufferError, c10::EnforceFiniteError, c10::LinAlgError,
                      c10::OutOfMemoryError>(error, text);
   return made ? made : std::make_exception_ptr(c10::Error({__func__, __FILE__, __LINE__}, text));
 }
 
-// A place in a program, told in words only if something fails there.
-struct Place {
+// An instruction of a program, converted to file and line only for errors.
+struct CodeLine {
   const void* code = nullptr;
   int at = 0;
 };
-inline std::string (*told)(const Place&) = nullptr;
+inline std::string (*describe_line)(const CodeLine&) = nullptr;
 
-// What a tensor is like, but for its values.
+// The shape, strides, type and size of a tensor.
 struct Like {
   std::vector<int64_t> sizes, strides;
   caffe2::TypeMeta type;
@@ -63,7 +63,7 @@ struct Like {
 
   bool operator==(const Like&) const = default;
 
-  // Such a tensor, all of this storage.
+  // Makes such a tensor of a whole storage.
   at::Tensor of(c10::Storage storage) const {
     at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
         std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), type);
@@ -72,19 +72,19 @@ struct Like {
   }
 };
 
-// A result that was promised: its storage has no data yet.
+// A result that is not computed yet: its storage has no data.
 struct Promise {
   c10::Storage storage;
   const Like* like;
 };
 
-// What eager mode has given for a call, or raised.
+// The results, or the error, of a call in eager mode.
 struct Expected {
   std::vector<at::Tensor> results;
   std::string error;
 };
 
-// A tensor's storage, to be let go of.
+// Access to a tensor's storage, to release it.
 struct StorageOf : c10::TensorImpl {
   static c10::Storage& of(c10::TensorImpl& tensor) { return tensor.*(&StorageOf::storage_); }
 };
@@ -95,12 +95,12 @@ class Call {
   Stack arguments;
   c10::SmallVector<Promise, 2> outputs;  // empty if the call writes in place
   std::vector<c10::Storage> writes;      // of the arguments
-  Place where;                           // the line that called it
-  std::atomic<double>* us = nullptr;     // what it took is learned here
-  unsigned floats = 0;  // rounding, and what becomes of denormals, where it was called
+  CodeLine where;                           // the line that called it
+  std::atomic<double>* us = nullptr;     // the moving average of its duration
+  unsigned floats = 0;  // rounding and denormal modes of the caller
   std::unique_ptr<Expected> expected;  // if it is checked
 
-  // The call is as it will run.
+  // Records which arguments Python has objects of, when the call is complete.
   void seal() {
     std::uint64_t bit = 1;
     each_argument([&](at::Tensor& t) {
@@ -109,16 +109,16 @@ class Call {
     });
   }
 
-  // The memory of its lists is used again.
+  // Clears the call for reuse.
   void clear() {
     arguments.clear(), outputs.clear(), writes.clear();
     expected.reset();
     of_python_ = 0;
   }
 
-  // It has run. What nobody else holds is given back at once, by any thread. What Python has seen
-  // can only be freed with Python's lock: a tensor of which it has forgotten all is left to `clear`
-  // without its storage. Returns the bytes of those that Python has: it may forget them soon.
+  // Frees memory after the run, in any thread. Tensors with Python objects can only be freed with
+  // Python's lock: one that only its object refers to loses its storage here, and is freed by
+  // `clear`. Returns the bytes of those that Python still refers to.
   std::size_t give_back() {
     outputs.clear(), writes.clear();
     std::size_t kept = 0;
@@ -129,7 +129,7 @@ class Call {
       if (!t.defined()) return;
       c10::TensorImpl* tensor = t.unsafeGetTensorImpl();
       const auto* slot = tensor->pyobj_slot();
-      auto only_ours = [&t] { return t.use_count() == 2; };  // the other one is its Python object's
+      auto only_ours = [&t] { return t.use_count() == 2; };  // the other is its Python object's
       if (!slot->load_pyobj() || t.use_count() > 2) {
         t.reset();
       } else if (seen && only_ours() && slot->has_unique_reference() && only_ours()) {
@@ -160,13 +160,13 @@ class Call {
     }
   }
 
-  std::uint64_t of_python_ = 0;  // the first arguments that Python had seen when it was called
+  std::uint64_t of_python_ = 0;  // bit mask of arguments with Python objects at the call
 };
 
-// How this thread computes with floats: torch.set_flush_denormal sets it for one thread only.
+// This thread's float modes, such as by torch.set_flush_denormal, which is per thread.
 inline unsigned float_modes() {
 #if defined(__x86_64__)
-  return __builtin_ia32_stmxcsr() & ~0x3fu;  // without what operations have left
+  return __builtin_ia32_stmxcsr() & ~0x3fu;  // without the exception flags
 #else
   return 0;
 #endif
@@ -178,15 +178,15 @@ inline void set_float_modes(unsigned modes) {
 #endif
 }
 
-// This thread looks for something in a loop.
+// Hints to the processor that this is a spin loop.
 inline void spin() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
 }
 
-// Bytes of a storage, where every storage has numbers of its own: storages lie at least 64 bytes
-// apart, so that there is room for 2^22 numbers between two of them.
+// The segment of bytes of a storage in a space where each storage has its own range: storages are
+// at least 64 bytes apart, so that there are 2^22 numbers for each.
 inline Segment segment_of(const c10::StorageImpl* storage, Word low, Word high) {
   const Word base = reinterpret_cast<Word>(storage) << 16;
   int shift = 0;
@@ -194,8 +194,8 @@ inline Segment segment_of(const c10::StorageImpl* storage, Word low, Word high) 
   return {base + (low >> shift), base + (high >> shift) + 1};
 }
 
-// From the first to the last byte of a tensor. One without elements is the first byte: kernels ask
-// for its memory, too, and who makes a storage writes that byte.
+// The segment from the first to the last byte of a tensor. An empty tensor is the first byte:
+// kernels request its memory, too, and the creator of a storage writes that byte.
 inline Segment segment_of(const at::Tensor& t) {
   const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
   if (!t.numel()) return segment_of(storage, 0, 0);
@@ -212,13 +212,13 @@ inline double us_between(Clock::time_point begin, Clock::time_point end) {
 
 inline double us_since(Clock::time_point begin) { return us_between(begin, Clock::now()); }
 
-// The newest measurements count most.
+// Updates a moving average.
 inline void learn_from(std::atomic<double>& known, double us) {
   const double before = known.load(std::memory_order_relaxed);
   known.store(before + 0.2 * (us - before), std::memory_order_relaxed);
 }
 
-// The same, but one that was disturbed counts little.
+// Updates a moving average, with outliers capped.
 inline void learn_gently(std::atomic<double>& known, double us) {
   learn_from(known, std::min(us, 2 * known.load(std::memory_order_relaxed) + 1));
 }

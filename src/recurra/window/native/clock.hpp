@@ -1,5 +1,5 @@
-// Table II of the paper: what it takes to compare one task with a full window, by our columns and
-// by Algorithm 1, a list of segments per task, to which read after write is added.
+// Table II of the paper: the time to compare one task with a full window, by our columns, and by
+// Algorithm 1 on a list of segments per task, with read after write added.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ namespace recurra {
 
 struct Timed {
   double ns;  // per task, the best of the repetitions
-  Word bits;  // upstream tasks found, all in all: the same by whatever way
+  Word bits;  // number of upstream tasks found, the same by both ways
 };
 
 class CheckClock {

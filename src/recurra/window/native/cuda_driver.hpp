@@ -1,4 +1,4 @@
-// CUDA's driver, found when it is run: nothing of CUDA is there when this is compiled.
+// CUDA's driver, loaded at run time: the compilation needs nothing of CUDA.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@ namespace recurra {
 
 class CudaDriver : public Driver {
  public:
-  // Of the context that is current, or else the first device's.
+  // Uses the current context, or that of the first device.
   CudaDriver() {
     library_ = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library_) throw std::runtime_error(dlerror());
@@ -56,7 +56,7 @@ class CudaDriver : public Driver {
  private:
   static constexpr unsigned kNonBlocking = 1, kWithoutTiming = 2;
 
-  // CUDA_KERNEL_NODE_PARAMS_v1, and what `parameters` points to. CUDA copies both.
+  // CUDA_KERNEL_NODE_PARAMS_v1, and the array of `parameters`. CUDA copies both.
   struct Node {
     explicit Node(const Kernel& k)
         : function(reinterpret_cast<Handle>(k.function)),

@@ -1,4 +1,4 @@
-// The few functions of a GPU driver that launches need: CUDA's (cuda_driver.hpp), or a stub's
+// The interface of a GPU driver, implemented by CUDA's (cuda_driver.hpp) and a stub
 // (stub_driver.hpp). Statuses are CUDA's: 0 is success.
 #pragma once
 
@@ -14,8 +14,8 @@ struct Kernel {
   std::array<unsigned, 3> grid{1, 1, 1}, block{1, 1, 1};
   unsigned shared = 0;
   std::vector<std::uint64_t> parameters;  // eight bytes each
-  std::uint64_t workspace = 0;            // bytes of it, whose address is one more parameter
-  double us = 1;                          // for the stub: how long it runs
+  std::uint64_t workspace = 0;            // bytes; their address is one more parameter
+  double us = 1;                          // for the stub: the duration
 
   bool operator==(const Kernel&) const = default;
 };
@@ -30,7 +30,7 @@ struct Driver {
   Driver& operator=(const Driver&) = delete;
   virtual ~Driver() = default;
 
-  virtual int enter() = 0;  // a thread begins to call the others
+  virtual int enter() = 0;  // called first in each thread
   virtual int allocate(Address* memory, std::uint64_t bytes) = 0;
   virtual int release(Address memory) = 0;
 
@@ -43,8 +43,8 @@ struct Driver {
   virtual int stream_wait(Handle stream, Handle event) = 0;
   virtual int launch(const Kernel& kernel, std::uint64_t ticket, Handle stream) = 0;
 
-  // A graph is made of nodes; what is made of it by `instantiate` can be launched, again and again,
-  // one launch after the other. Nodes belong to the graph, which must live as long.
+  // A graph has nodes; `instantiate` makes a runnable of it, which can be launched repeatedly, one
+  // launch at a time. Nodes belong to the graph, which must outlive the runnable.
   virtual int graph_create(Handle* graph) = 0;
   virtual int graph_destroy(Handle graph) = 0;
   virtual int graph_add(Handle* node, Handle graph, std::span<const Handle> after,

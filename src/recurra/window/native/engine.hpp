@@ -1,7 +1,7 @@
-// ATen operators on their way: deferred calls behind a window, run by threads that were lent.
+// The engine: deferred calls of ATen operators behind a window, run by workers and waiting callers.
 //
-// An output that is not computed yet is an ordinary tensor whose storage has no data. Who computes
-// it moves the data in; views share the storage, and become valid with it.
+// An output that is not computed yet is an ordinary tensor whose storage has no data. The thread
+// that computes it moves the data in; views share the storage, and become valid with it.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "call.hpp"
-#include "diary.hpp"
+#include "span_recorder.hpp"
 #include "learned.hpp"
 #include "memory.hpp"
 #include "reference.hpp"
@@ -34,8 +34,8 @@
 
 namespace recurra {
 
-// Workers sleep between blocks. Inside, who finds nothing to do looks for work about twice as long
-// as waking takes on this machine, and then sleeps; who sleeps is woken for what is worth it.
+// Workers sleep between blocks. Inside, an idle thread spins for about twice the latency of a
+// wake-up on this machine, and then sleeps; it is woken if there is enough work.
 class Engine {
  public:
   Engine(int workers, int size) : window_(size, 1), size_(size) {
@@ -57,17 +57,17 @@ class Engine {
     return static_cast<int>(threads_.size()) == workers && size_ == size;
   }
 
-  // A block begins or ends. Outside of blocks nobody looks for work.
+  // Begins or ends a block. Outside of blocks no thread spins.
   void open(bool is) {
     open_ = is;
     if (is) ++changes_;
   }
 
-  // How many threads an operator uses itself was changed; nothing is in flight.
+  // Records a change of the number of intra-operator threads, with nothing in flight.
   void change() { ++changes_; }
 
-  // The results of what is in flight take about so many bytes at most: those of calls since the
-  // oldest one that has not ended, and those of one call that are as many at most.
+  // Limits the bytes of results in flight: those of calls since the oldest one that has not ended.
+  // A call with larger results runs alone.
   void allow(std::size_t bytes) {
     const auto lock = locked();
     budget_ = bytes;
@@ -76,16 +76,17 @@ class Engine {
 
   std::size_t budget() const { return budget_; }
 
-  // Whether nothing that is in flight has to end before `accesses`.
+  // Returns whether `accesses` depend on no call in flight.
   bool free_for(const Accesses& accesses) {
-    if ((state_ & kEmpty) && !spoiling_) return true;
+    if ((state_ & kEmpty) && !poisoning_) return true;
     const auto lock = locked();
-    return window_.waiting() == 0 && window_.upstream_of(accesses) == 0 && spoiled_.empty();
+    return window_.waiting() == 0 && window_.upstream_of(accesses) == 0 && poisoned_.empty();
   }
 
-  // The next operator of the program. Runs others while the window is full. A tiny one joins the
-  // one operator that it follows, if that has not started: they are handed over as one task. `call`
-  // is an empty one then. `fresh`: what it writes is new memory, which nothing in flight touches.
+  // Adds the next operator of the program, and runs others while the window is full. A tiny one
+  // joins the one operator that it follows, if that has not started: they are one task. `call` is
+  // replaced by an empty one. `fresh`: it writes only new memory, on which nothing in flight
+  // depends.
   void offer(const Accesses& accesses, std::unique_ptr<Call>& call, double tiny_us, bool fresh) {
     const double us = call->us->load(std::memory_order_relaxed);
     std::uint64_t bytes = 0;
@@ -110,27 +111,27 @@ class Engine {
 
   bool idle() const { return (state_ & kEmpty) != 0; }
 
-  // Returns when everything is done, or has failed. An operator in flight may ask for it, too, if
-  // a part of it is a kernel in Python: its arguments are there, and it cannot wait for itself.
+  // Waits until everything is done, or has failed. It returns at once in an operator in flight (a
+  // part of it may be a kernel in Python), whose arguments are there.
   void drain() {
     if ((state_ & kEmpty) || running_) return;
     auto lock = locked();
     while (!window_.empty()) help(lock, [this] { return shows(kReady | kEmpty); });
   }
 
-  // Whether so much has run that forgetting it is worth the locks that it takes.
+  // Returns whether enough calls have run that freeing them is worth its locks.
   bool dusty() const { return ran_.load(std::memory_order_relaxed) >= kForgets; }
 
-  // Waits for a promised value. For who has found a storage without data, on whatever thread; but an
-  // operator in flight cannot wait for itself.
+  // Waits for a promised value, in any thread that has found a storage without data, except in an
+  // operator in flight, which cannot wait for itself.
   std::shared_ptr<const Failure> fetch(const c10::StorageImpl* storage) {
     TORCH_CHECK(!running_, "reads a result that is not there yet, and that its schema does not name");
     drain();
-    return told(storage);
+    return report(storage);
   }
 
-  // Forgets what has run. The last owner of a tensor that Python has seen needs Python's lock to
-  // free it: callers, who have it, do that, so that no worker ever waits for it.
+  // Frees the calls that have run. Freeing a tensor with a Python object needs Python's lock:
+  // callers, which have it, do that, so that no worker ever waits for it.
   void sweep() {
     if (!ran_.load(std::memory_order_relaxed)) return;
     std::vector<std::unique_ptr<Bundle>> done;
@@ -139,12 +140,12 @@ class Engine {
       done.swap(done_bundles_);
       ran_.store(0, std::memory_order_relaxed);
     }
-    for (auto& bundle : done) bundle->clear();  // may run anything, this too
+    for (auto& bundle : done) bundle->clear();  // may run any code, including this function
     const auto lock = locked();
     for (auto& bundle : done) spare_.push_back(std::move(bundle));
   }
 
-  // Returns when whatever writes what is read has ended.
+  // Waits until every call that writes these reads has ended.
   void wait_for(const Accesses& reads) {
     if (state_ & kEmpty) return;
     auto lock = locked();
@@ -154,54 +155,54 @@ class Engine {
     }
   }
 
-  // What waking a sleeping thread takes, and what handing a task to one that looks for work does.
+  // The latencies of waking a sleeping thread, and of handing a task to a spinning one.
   double wake_us() const { return wake_us_; }
   double hand_us() const { return hand_us_; }
 
-  // Why a tensor has no value, or nothing.
-  std::shared_ptr<const Failure> spoiled(const at::Tensor& t) {
+  // Returns the failure because of which a tensor has no value, or null.
+  std::shared_ptr<const Failure> error_of(const at::Tensor& t) {
     const auto lock = locked();
-    return blame(t);
+    return find_error(t);
   }
 
-  // Why the storage of this address has no value; it is told now.
-  std::shared_ptr<const Failure> told(const c10::StorageImpl* storage) {
+  // Does the same for a storage, and marks the failure as reported.
+  std::shared_ptr<const Failure> report(const c10::StorageImpl* storage) {
     std::lock_guard lock(mutex_);
-    auto found = spoiled_.find(storage);
-    if (found == spoiled_.end()) return nullptr;
-    untold_ = nullptr;
+    auto found = poisoned_.find(storage);
+    if (found == poisoned_.end()) return nullptr;
+    unreported_ = nullptr;
     return found->second.why;
   }
 
-  void tell() {
+  void mark_reported() {
     std::lock_guard lock(mutex_);
-    untold_ = nullptr;
+    unreported_ = nullptr;
   }
 
-  bool any_spoiled() {
+  bool any_poisoned() {
     std::lock_guard lock(mutex_);
-    return !spoiled_.empty();
+    return !poisoned_.empty();
   }
 
-  // The first failure that nobody was told of; and forgets all.
+  // Returns the first failure that was not reported, and forgets all.
   std::shared_ptr<const Failure> end() {
     std::lock_guard lock(mutex_);
-    auto why = std::move(untold_);
-    untold_ = nullptr;
-    spoiled_.clear();
-    spoiling_ = false;
+    auto why = std::move(unreported_);
+    unreported_ = nullptr;
+    poisoned_.clear();
+    poisoning_ = false;
     return why;
   }
 
   std::atomic<std::uint64_t> by_workers{0}, by_callers{0}, joined{0};  // counted with the lock
 
  private:
-  struct Spoiled {
-    c10::Storage held;  // its address must not be given to another
+  struct Poisoned {
+    c10::Storage held;  // so that its address is not reused
     std::shared_ptr<const Failure> why;
   };
 
-  // This thread runs what was in flight.
+  // The scope in which this thread runs a bundle.
   struct Running {
     Running() { running_ = true; }
     ~Running() { running_ = false; }
@@ -209,9 +210,9 @@ class Engine {
   };
   inline static thread_local bool running_ = false;
 
-  // Operators that are handed over as one.
+  // Operators that are one task.
   struct Bundle {
-    std::vector<std::unique_ptr<Call>> calls;  // the first `count`: the others are used again
+    std::vector<std::unique_ptr<Call>> calls;  // the first `count`; the others are spare
     std::size_t count = 0;
     double us = 0;  // expected
 
@@ -228,9 +229,9 @@ class Engine {
   static constexpr double kLongestBundle = 40;  // µs
   static constexpr std::size_t kMostCalls = 12;
   static constexpr int kForgets = 4;
-  static constexpr std::size_t kHeavy = std::size_t{1} << 20;  // bytes, forgotten at once
+  static constexpr std::size_t kHeavy = std::size_t{1} << 20;  // bytes that are freed at once
 
-  // To sleep for a lock costs more than anything that is done under it.
+  // Spins for the lock, since sleeping costs more than any work under it.
   std::unique_lock<std::mutex> locked() {
     for (int k = 0; k < 400; ++k) {
       if (mutex_.try_lock()) return {mutex_, std::adopt_lock};
@@ -239,12 +240,12 @@ class Engine {
     return std::unique_lock(mutex_);
   }
 
-  // The lock is held: one writer at a time.
+  // Counts an event, with the lock held.
   static void count(std::atomic<std::uint64_t>& events) {
     events.store(events.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
-  // The lock is held: what others may see without it.
+  // Updates the state that is read without the lock, with the lock held.
   void publish() {
     const unsigned before = state_.load(std::memory_order_relaxed);
     const bool room = !window_.crowded() && within_budget();
@@ -272,7 +273,7 @@ class Engine {
     return bundle;
   }
 
-  // A sleeping worker is woken if there is enough to do; a sleeping caller always.
+  // Wakes a worker if there is enough work, and all sleeping callers.
   void wake() {
     if (callers_asleep_) done_.notify_all();
     if (!workers_asleep_ || !window_.any_ready() || backlog_us_ < wake_us_) return;
@@ -296,7 +297,7 @@ class Engine {
 
   bool shows(unsigned events) const { return (state_ & events) != 0; }
 
-  // A caller runs a ready task, or waits until an event is there.
+  // Runs a ready task in a caller, or waits for an event.
   template <class There>
   void help(std::unique_lock<std::mutex>& lock, const There& there) {
     if (run_one(lock)) return count(by_callers);
@@ -306,7 +307,7 @@ class Engine {
     --callers_asleep_;
   }
 
-  // Looks for work, or an event, for a bounded time, without the lock; whether it is there.
+  // Spins for an event for a bounded time, without the lock; returns whether it is there.
   template <class There>
   bool look(std::unique_lock<std::mutex>& lock, const There& there) {
     if (there()) return true;
@@ -345,32 +346,33 @@ class Engine {
 
   void run_all(Bundle& bundle) {
     const Running here;
-    // The modes of a thread that has none: whoever helps may be inside of autocast, or a transform.
+    // The default modes, since a helping thread may be inside of autocast or a transform.
     const c10::impl::ForceDispatchKeyGuard usual(
         c10::default_included_set - c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView),
         c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView |
             c10::DispatchKeySet(kKey));
     const c10::AutoGradMode no_gradients(false);
-    const at::RecordFunctionGuard not_again(false);  // a profiler has seen the call
+    const at::RecordFunctionGuard not_again(false);  // a profiler has recorded the call
     const unsigned mine = float_modes();
     unsigned modes = mine;
     for (std::size_t k = 0; k < bundle.count; ++k) {
       Call& call = *bundle.calls[k];
       if (call.floats != modes) set_float_modes(modes = call.floats);
       std::shared_ptr<const Failure> before, why;
-      if (spoiling_) {
+      if (poisoning_) {
         const auto lock = locked();
-        before = blame(call.arguments);
+        before = find_error(call.arguments);
       }
       why = before ? before : run(call);
       if (!why) continue;
       const auto lock = locked();
-      spoil(call, why, !before);
+      poison(call, why, !before);
     }
     if (modes != mine) set_float_modes(mine);
   }
 
-  // One time in four, at random: to look at the clock takes as long as to check for dependences.
+  // Returns true one time in four, at random, since reading the clock takes as long as the check
+  // for dependences.
   static bool now_and_then() {
     thread_local std::uint32_t dice = 1;
     dice = 1664525 * dice + 1013904223;
@@ -378,13 +380,13 @@ class Engine {
   }
 
   static std::shared_ptr<const Failure> run(Call& call) {
-    thread_local Stack stack;  // its memory is used again
+    thread_local Stack stack;  // reused
     struct Clear {
       ~Clear() { stack.clear(); }
     } const at_the_end;
-    stack = call.arguments;  // who runs it is never the last owner of an argument
+    stack = call.arguments;  // so that this is never the last owner of an argument
     try {
-      const Diary::Entry written(*call.op);
+      const SpanRecorder::Scope written(*call.op);
       const bool timed = now_and_then();
       const auto begin = timed ? Clock::now() : Clock::time_point();
       call.op->callBoxed(&stack);
@@ -404,41 +406,41 @@ class Engine {
   static std::shared_ptr<const Failure> failure(const Call& call, const std::exception& error,
                                                 const std::string& said) {
     const std::string text = "operator " + call.op->schema().name() + " failed: " + said +
-                             "\n  called at " + recurra::told(call.where);
-    return std::make_shared<Failure>(Failure{text, retold(error, text)});
+                             "\n  called at " + recurra::describe_line(call.where);
+    return std::make_shared<Failure>(Failure{text, with_text(error, text)});
   }
 
-  std::shared_ptr<const Failure> blame(const at::Tensor& t) const {
-    if (spoiled_.empty() || !t.has_storage()) return nullptr;
-    auto found = spoiled_.find(t.storage().unsafeGetStorageImpl());
-    return found == spoiled_.end() ? nullptr : found->second.why;
+  std::shared_ptr<const Failure> find_error(const at::Tensor& t) const {
+    if (poisoned_.empty() || !t.has_storage()) return nullptr;
+    auto found = poisoned_.find(t.storage().unsafeGetStorageImpl());
+    return found == poisoned_.end() ? nullptr : found->second.why;
   }
 
   template <class Values>
-  std::shared_ptr<const Failure> blame(const Values& values) const {
+  std::shared_ptr<const Failure> find_error(const Values& values) const {
     std::shared_ptr<const Failure> why;
     for (const c10::IValue& v : values) {
       if (why) return why;
-      if (v.isTensor() && v.toTensor().defined()) why = blame(v.toTensor());
-      if (v.isList()) why = blame(v.toListRef());
+      if (v.isTensor() && v.toTensor().defined()) why = find_error(v.toTensor());
+      if (v.isList()) why = find_error(v.toListRef());
     }
     return why;
   }
 
-  void spoil(const Call& call, const std::shared_ptr<const Failure>& why, bool first) {
-    auto spoil_one = [&](const c10::Storage& storage) {
-      spoiled_.insert_or_assign(storage.unsafeGetStorageImpl(), Spoiled{storage, why});
+  void poison(const Call& call, const std::shared_ptr<const Failure>& why, bool first) {
+    auto poison_storage = [&](const c10::Storage& storage) {
+      poisoned_.insert_or_assign(storage.unsafeGetStorageImpl(), Poisoned{storage, why});
     };
-    for (const c10::Storage& storage : call.writes) spoil_one(storage);
+    for (const c10::Storage& storage : call.writes) poison_storage(storage);
     for (const Promise& promise : call.outputs) {
-      spoil_one(promise.storage);
+      poison_storage(promise.storage);
       c10::StorageImpl* storage = promise.storage.unsafeGetStorageImpl();
       if (storage->_mutable_data_ptr_no_checks().get()) continue;
-      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(why->text);  // for ever
+      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(why->text);  // permanently
       storage->clear_materializer();
     }
-    if (first && !untold_) untold_ = why;
-    spoiling_ = true;
+    if (first && !unreported_) unreported_ = why;
+    poisoning_ = true;
   }
 
   void work() {
@@ -446,7 +448,7 @@ class Engine {
     auto lock = locked();
     bool found = false;
     while (!closing_) {
-      // OpenMP counts threads per thread: with another number sums of parts have other last bits.
+      // OpenMP's number of threads is per thread, and determines the last bits of sums.
       if (known != changes_) known = changes_, at::init_num_threads();
       if (found && window_.any_ready()) learn_gently(hand_us_, us_since(ready_since_));
       found = false;
@@ -455,7 +457,7 @@ class Engine {
       } else if (shows(kReady | kClosing)) {
         continue;
       } else if (look(lock, [this] { return shows(kReady | kClosing); })) {
-        found = true;  // just now
+        found = true;
       } else {
         sleep(lock);
       }
@@ -473,22 +475,22 @@ class Engine {
   std::mutex mutex_;
   std::condition_variable hired_, done_;  // workers, callers
   std::atomic<unsigned> state_{kEmpty | kRoom};
-  std::atomic<bool> open_{true}, spoiling_{false};
+  std::atomic<bool> open_{true}, poisoning_{false};
   std::atomic<unsigned> changes_{0}, retired_{0};
   int workers_asleep_ = 0, callers_asleep_ = 0;
   bool notified_ = false;
   Clock::time_point woken_at_, ready_since_;
   std::uint64_t offered_bytes_ = 0, oldest_bytes_ = 0, budget_ = 0;
   std::uint64_t bytes_before_[kSlots] = {};  // of results of all calls before that in a slot
-  double backlog_us_ = 0;                // of what was offered and has not started
+  double backlog_us_ = 0;                // of tasks that have not started
   std::atomic<double> wake_us_{50}, hand_us_{5};
   Window window_;
   int size_;
   std::unique_ptr<Bundle> bundles_[kSlots];  // by slot
   std::vector<std::unique_ptr<Bundle>> done_bundles_, spare_;
   std::atomic<int> ran_{0};
-  std::unordered_map<const c10::StorageImpl*, Spoiled> spoiled_;
-  std::shared_ptr<const Failure> untold_;
+  std::unordered_map<const c10::StorageImpl*, Poisoned> poisoned_;
+  std::shared_ptr<const Failure> unreported_;
   bool closing_ = false;
   std::vector<std::thread> threads_;
 };

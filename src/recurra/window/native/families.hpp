@@ -1,6 +1,6 @@
-// Shapes that were never seen, of operators that were: what their results are like is asked of
-// PyTorch's meta kernels, which compute shapes only. They are believed of an operator once they have
-// been right for several shapes, and never again once they were wrong.
+// Prediction of result shapes for new argument shapes by PyTorch's meta kernels, which compute
+// shapes only. They are trusted for an operator once they were right for several shapes, and never
+// again once they were wrong.
 #pragma once
 
 #include <ATen/EmptyTensor.h>
@@ -16,8 +16,8 @@
 
 namespace recurra {
 
-// Nobody hears a warning of what only asks for shapes.
-class Unheard : public c10::WarningHandler {
+// Suppresses the warnings of meta kernels.
+class SilentWarnings : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}
 
@@ -29,7 +29,7 @@ inline Like look(const at::Tensor& t) {
   return {t.sizes().vec(), t.strides().vec(), t.dtype(), t.storage().nbytes()};
 }
 
-// A number of Python's stays on the CPU, as wherever it meets tensors of another device.
+// Python numbers stay on the CPU, as with tensors of any other device.
 inline at::Tensor without_memory(const at::Tensor& t) {
   if (!t.defined() || t.unsafeGetTensorImpl()->is_wrapped_number()) return t;
   return at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
@@ -46,11 +46,11 @@ inline c10::IValue without_memory(const c10::IValue& v) {
   return list;
 }
 
-// Operators of the same types and numbers of axes, whatever their sizes.
+// Calls of an operator with the same types and ranks, of any sizes.
 class Family {
  public:
-  // What results of a call would be like; nothing if that cannot be told, or, where it should pay,
-  // takes as long as the call.
+  // Predicts the results of a call; nothing if that fails, or, if it `should_pay`, takes as long as
+  // the call.
   std::optional<std::vector<Like>> ask(const c10::OperatorHandle& op, const Stack& stack,
                                        std::size_t base, std::size_t returns, bool should_pay) {
     if (wrong_ || seen_++ < kSeen) return {};
@@ -59,7 +59,7 @@ class Family {
     const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
     const at::AutoDispatchBelowADInplaceOrView below;
     const at::RecordFunctionGuard unobserved(false);
-    const Unheard unheard;
+    const SilentWarnings silent;
     std::vector<Like> found;
     try {
       Stack shapes;
@@ -79,25 +79,25 @@ class Family {
 
   bool believed() const { return right_ >= kRight && !wrong_ && newest; }
 
-  // What a call has given, and what was foretold; nothing for what is never foretold.
-  void heard(const std::optional<std::vector<Like>>& foretold, const Learned& learned) {
+  // Compares the results of a call with the prediction, if there was one.
+  void heard(const std::optional<std::vector<Like>>& predicted, const Learned& learned) {
     newest = &learned;
-    if (!foretold) return;
-    const bool right = !learned.refused && !learned.warned && *foretold == learned.outputs;
+    if (!predicted) return;
+    const bool right = !learned.refused && !learned.warned && *predicted == learned.outputs;
     right_ += right;
     wrong_ |= !right;
   }
 
-  const Learned* newest = nullptr;  // how long one takes
+  const Learned* newest = nullptr;  // for its duration
 
  private:
   static constexpr int kSeen = 3, kRight = 3;  // shapes
   int seen_ = 0, right_ = 0;
   bool wrong_ = false;
-  double us_ = 1e9;  // to ask
+  double us_ = 1e9;  // of a prediction
 };
 
-// Which family a call belongs to.
+// Hashes an argument into the key of the family.
 inline void mix_family(std::uint64_t& h, const c10::IValue& v) {
   if (v.isTensor() && v.toTensor().defined()) {
     mix(h, 41), mix(h, static_cast<std::uint64_t>(v.toTensor().scalar_type()));

@@ -1,4 +1,4 @@
-// What became of the calls of an operator, and why: for whoever asks.
+// Statistics of calls by operator, by the way they ran, and by the reason, for explain=True.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -11,29 +11,29 @@
 
 namespace recurra {
 
-// Of the calls of an operator for one reason.
+// The calls of an operator for one reason.
 struct Fate {
   std::uint64_t calls = 0;
-  double us = 0;  // the caller's, waiting and running
+  double us = 0;  // time of the caller, waiting and running
 };
 
 inline std::map<std::tuple<std::string, std::string, std::string>, Fate> fates;  // operator, what, why
 inline bool explains = false;
 
-// One more call, if somebody wants to know: until it goes out of scope is its caller's time.
-class Told {
+// Counts a call, if `explains`, with the caller's time until the end of the scope.
+class FateTimer {
  public:
-  Told(const c10::OperatorHandle& op, const char* what, const char* why) {
+  FateTimer(const c10::OperatorHandle& op, const char* what, const char* why) {
     if (!explains) return;
     fate_ = &fates[{c10::toString(op.operator_name()), what, why}];
     ++fate_->calls;
     begin_ = Clock::now();
   }
-  ~Told() {
+  ~FateTimer() {
     if (fate_) fate_->us += us_since(begin_);
   }
-  Told(const Told&) = delete;
-  Told& operator=(const Told&) = delete;
+  FateTimer(const FateTimer&) = delete;
+  FateTimer& operator=(const FateTimer&) = delete;
 
  private:
   Fate* fate_ = nullptr;

@@ -1,4 +1,4 @@
-// What Python hands over, as the native window has it.
+// Conversion of Python's tasks.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -9,7 +9,7 @@
 
 namespace recurra {
 
-// A tuple of Segment objects -> numbers. Tasks hold no empty segments.
+// Converts a tuple of Segment objects, none of which is empty.
 inline std::vector<Segment> segments(nanobind::handle tuple) {
   std::vector<Segment> found;
   for (nanobind::handle one : nanobind::borrow<nanobind::tuple>(tuple)) {

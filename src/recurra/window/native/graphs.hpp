@@ -1,5 +1,5 @@
-// Segments that came before -> graphs of the driver, at most so many; the ones used longest ago go.
-// Not synchronized: one thread issues.
+// A cache of the driver's graphs of segments, with LRU eviction. Not synchronized: one thread
+// issues.
 #pragma once
 
 #include <list>
@@ -14,26 +14,26 @@ struct Graph {
   Shape shape;
   Driver::Handle graph = nullptr, runnable = nullptr;
   std::vector<Driver::Handle> nodes;
-  std::vector<Kernel> kernels;             // as they were set last
+  std::vector<Kernel> kernels;             // current parameters
   std::vector<Driver::Address> workspaces;  // per lane
   int in_flight = 0;
-  Word used = 0;         // when
-  bool refused = false;  // by the driver: it is not tried again
+  Word used = 0;         // time of the last use
+  bool refused = false;  // by the driver; it is not tried again
 };
 
 struct GraphCounts {
-  std::uint64_t first = 0;    // segments that were not known
+  std::uint64_t first = 0;    // segments for the first time
   std::uint64_t built = 0, reused = 0, updated = 0;
-  std::uint64_t refused = 0;  // went to streams because the driver takes no such graph
-  std::uint64_t crowded = 0;  // .. because all graphs that may be kept are in flight
-  std::uint64_t dropped = 0;  // graphs that made room
+  std::uint64_t refused = 0;  // sent to streams because the driver refuses the graph
+  std::uint64_t crowded = 0;  // .. because all cached graphs are in flight
+  std::uint64_t dropped = 0;  // evicted graphs
 };
 
 class Graphs {
  public:
   Graphs(Driver& driver, std::size_t most) : driver_(driver), most_(most) {}
 
-  // What runs this segment, if it came before; else it goes to streams, this time.
+  // Returns the graph of a segment that came before, or null if it goes to streams.
   Graph* ready(std::span<const Launch> segment) {
     if (!most_) return nullptr;
     Shape shape = shape_of(segment);
@@ -50,7 +50,7 @@ class Graphs {
     return graph->refused ? nullptr : graph;
   }
 
-  // Lets go of all that are not in flight.
+  // Destroys all that are not in flight.
   void clear() {
     std::erase_if(known_, [&](Graph& g) { return !g.in_flight && (drop(g), true); });
   }
@@ -119,7 +119,7 @@ class Graphs {
     return true;
   }
 
-  // Launches that are in flight keep what they were given.
+  // Sets changed parameters; launches in flight keep theirs.
   bool update(Graph& g, std::span<const Launch> segment) {
     bool changed = false;
     for (std::size_t k = 0; k < segment.size(); ++k) {
@@ -133,7 +133,7 @@ class Graphs {
     return true;
   }
 
-  // What cannot be let go of is told, and left.
+  // Destroys a graph; failures are recorded in `refusal`.
   void drop(Graph& g) {
     if (g.runnable) fine(driver_.runnable_destroy(g.runnable), "runnable destroy");
     if (g.graph) fine(driver_.graph_destroy(g.graph), "graph destroy");

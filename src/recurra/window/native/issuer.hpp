@@ -1,5 +1,5 @@
-// Kernels in program order -> streams of a GPU. The host never waits for a kernel, unless the
-// window is full: who must follow another is put behind it on its stream, or waits there for its
+// Issues kernels in program order to streams of a GPU. The host waits for kernels only if the
+// window is full: a kernel that follows another goes behind it on its stream, or waits for its
 // event. A segment that came before is one graph. Not synchronized: one thread issues.
 #pragma once
 
@@ -24,8 +24,8 @@ class Issuer {
   Issuer(const Issuer&) = delete;
   Issuer& operator=(const Issuer&) = delete;
 
-  // The next kernels of the program, of which the first has this ticket. Several are a segment, or
-  // more where they are many. If the driver fails the rest is not issued: see `failure`.
+  // Issues the next kernels of the program, from this ticket on, in segments of at most kSlots. If
+  // the driver fails, the rest is not issued: see `failure`.
   void issue(Word first, std::span<Launch> launches) {
     while (!launches.empty() && !failed()) {
       const std::size_t count = std::min<std::size_t>(launches.size(), kSlots);
@@ -35,7 +35,7 @@ class Issuer {
     }
   }
 
-  // Lets go of what is done, without waiting. What has no event, or a broken one, is kept for ever.
+  // Releases what is done, without waiting. Kernels without a valid event are kept forever.
   void retire() {
     for (Word left = busy_ & recorded_; left && !broken_; left &= left - 1) {
       const int slot = std::countr_zero(left);
@@ -48,7 +48,7 @@ class Issuer {
     if (!broken_) fine(workspaces_.tidy(oldest(busy_)), "release");
   }
 
-  // Gives everything back, but what may still be used. Nothing is issued any more.
+  // Releases all resources that are not in use. Nothing can be issued afterwards.
   void close() {
     graphs_.clear();
     if (!busy_) {
@@ -61,7 +61,7 @@ class Issuer {
     }
   }
 
-  // The first ticket and the number of kernels of each slot: their memory must be kept.
+  // Returns first ticket and number of kernels of each busy slot, whose memory must stay alive.
   std::vector<std::pair<Word, Word>> held() const {
     std::vector<std::pair<Word, Word>> found;
     for (Word left = busy_; left; left &= left - 1) {
@@ -71,7 +71,7 @@ class Issuer {
     return found;
   }
 
-  // The oldest kernel in flight whose end can be known, or the greatest word.
+  // Returns the oldest kernel in flight with a valid event, or the greatest word.
   Word awaited() const { return broken_ ? ~Word{0} : oldest(busy_ & recorded_); }
 
   bool fine(int status, const char* what) {
@@ -91,14 +91,14 @@ class Issuer {
   struct Stream {
     Driver::Handle handle;
     int last = -1;  // the slot of the last kernel on it, while that is in flight
-    Word used = 0;  // when
+    Word used = 0;  // time of the last use
     Workspace workspace{};
   };
   struct Slot {
     Word first = 0, count = 0;  // tickets
     int stream = 0;
     Graph* graph = nullptr;
-    Driver::Handle event = nullptr;  // is used again
+    Driver::Handle event = nullptr;  // reused
   };
 
   static std::size_t index(int k) { return static_cast<std::size_t>(k); }
@@ -134,7 +134,7 @@ class Issuer {
     return fine(status, "workspace");
   }
 
-  // What `go` launches follows what it must, and takes a slot.
+  // Takes a slot and a stream, waits for the upstream kernels there, and launches by `go`.
   template <class Go>
   void place(Word first, Word count, const Accesses& accesses, Graph* graph, Go go) {
     at_ = first;
@@ -155,8 +155,8 @@ class Issuer {
     }
   }
 
-  // That of a kernel which it follows, if nothing is behind that; else one with nothing in flight,
-  // a new one, or the one that was used longest ago.
+  // Chooses the stream of an upstream kernel that is the last on it, else an idle stream, a new
+  // one, or the least recently used one.
   int stream_for(Word upstream) {
     int idle = -1, longest = 0;
     for (int k = 0; k < static_cast<int>(streams_.size()); ++k) {

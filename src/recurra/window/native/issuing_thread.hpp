@@ -1,4 +1,4 @@
-// The one thread that calls the driver: callers hand it launches over a queue, in program order.
+// The one thread that calls the driver, with a queue of launches in program order.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@ class IssuingThread {
       : driver_(driver), issuer_(new Issuer(driver, slots, streams, graphs)), most_(queue) {}
 
   ~IssuingThread() {
-    if (forked_) return;  // the parent's are left as they are, and who waited for them
+    if (forked_) return;  // the parent's objects are not touched
     close();
     delete issuer_;
     delete signals_;
@@ -26,8 +26,8 @@ class IssuingThread {
   IssuingThread(const IssuingThread&) = delete;
   IssuingThread& operator=(const IssuingThread&) = delete;
 
-  // The next kernels of the program; the ticket of the first. Waits while too many are queued.
-  // Nothing if it is closed, or the driver has failed: then they do not run.
+  // Queues the next kernels of the program, and returns the first ticket. Waits while the queue is
+  // full. Returns nothing, without a launch, if it is closed or the driver has failed.
   std::optional<Word> offer(std::vector<Launch> launches) {
     if (forked_) return std::nullopt;
     auto lock = locked();
@@ -44,7 +44,7 @@ class IssuingThread {
     return first;
   }
 
-  // Lets go of what is done, as far as that is known now.
+  // Releases the kernels that are done now.
   void retire() {
     if (forked_) return;
     auto lock = locked();
@@ -54,7 +54,7 @@ class IssuingThread {
     wait(lock, [&] { return retired_ >= wanted || !running_; });
   }
 
-  // Returns when all that was offered, and whose end can be known, is done.
+  // Waits until all kernels with valid events are done.
   void settle() {
     if (forked_) return;
     auto lock = locked();
@@ -68,7 +68,7 @@ class IssuingThread {
     --settling_;
   }
 
-  // Nothing is offered any more; returns when everything is done, and given back.
+  // Closes the queue, waits until everything is done, and releases all resources.
   void close() {
     if (forked_) return;
     {
@@ -81,7 +81,7 @@ class IssuingThread {
     stop();
   }
 
-  // Tickets of kernels whose memory must be kept.
+  // Returns the tickets of kernels whose memory must stay alive.
   std::vector<Word> held() {
     if (forked_) return {};
     auto lock = locked();
@@ -101,7 +101,7 @@ class IssuingThread {
   std::size_t graphs() { return forked_ ? 0 : (locked(), graphs_); }
   std::string refusal() { return forked_ ? "" : (locked(), refusal_); }
 
-  // Nothing is in flight and no thread is there; the lock is held from here on.
+  // Waits for all kernels, ends the thread, and takes the lock.
   void before_fork() {
     if (forked_) return;
     for (;;) {
@@ -125,7 +125,7 @@ class IssuingThread {
   struct Current {
     Word first = ~Word{0}, launches = 0;
   };
-  struct Signals {  // a forked child leaves them as they are
+  struct Signals {  // not touched in a forked child
     std::mutex mutex, stopping;
     std::condition_variable work, done;  // for the thread, for callers
   };
@@ -145,7 +145,7 @@ class IssuingThread {
     thread_ = std::thread([this] { work(); });
   }
 
-  // The thread ends when the queue is empty. The next launch starts another.
+  // Ends the thread when the queue is empty. The next launch starts another.
   void stop() {
     std::lock_guard alone(signals_->stopping);
     {
@@ -202,7 +202,7 @@ class IssuingThread {
     lock.lock();
   }
 
-  // The lock is held: what callers may see.
+  // Copies the state that callers read, with the lock held.
   void publish() {
     held_ = issuer_->held();
     awaited_ = issuer_->awaited();

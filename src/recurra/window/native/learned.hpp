@@ -1,4 +1,4 @@
-// What calls have taught: what results are like, before there are any, and how long they take.
+// Records of signatures: shapes of results and durations; and tensors that are promised by them.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -10,19 +10,19 @@
 
 namespace recurra {
 
-// What one signature (operator, shapes, types) has taught.
+// The record of one signature (operator, shapes, types).
 struct Learned {
   std::vector<Like> outputs;
-  const char* refused = nullptr;  // why it is not deferred
-  bool warned = false;            // when it was learned, and will until it does not
+  const char* refused = nullptr;  // the reason why it is not deferred
+  bool warned = false;            // in its last run; then the next call runs in the caller, too
   std::atomic<double> us{0};
-  double weight = 0;  // the same for all stretches of an examination
+  double weight = 0;  // constant during a trial
   std::uint64_t epoch = 0;
 };
 
-// Hears whether an operator warns: Python's filters, which may raise, are those of the line that calls
-// it, so that it must run there.
-class Warned : public c10::WarningHandler {
+// Detects whether an operator warns. Python's warning filters depend on the calling line and may
+// raise, so such an operator must run there.
+class WarningListener : public c10::WarningHandler {
  public:
   bool heard() const { return heard_; }
   void process(const c10::Warning& warning) override {
@@ -36,10 +36,10 @@ class Warned : public c10::WarningHandler {
   c10::WarningUtils::WarningHandlerGuard guard_{this};
 };
 
-// Waits for the value of a storage, for whoever asks for its memory without an operator.
+// Waits for the value of a storage whose memory is requested without an operator.
 inline void (*arrive)(c10::StorageImpl*) = nullptr;
 
-// A tensor that is not computed yet: its storage has no data, and says so who asks for it.
+// Makes a tensor that is not computed yet: its storage has no data, but a materializer.
 inline at::Tensor promised(const Like& like) {
   auto storage = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), like.bytes, at::DataPtr(nullptr, c10::Device(c10::kCPU)),
@@ -48,7 +48,7 @@ inline at::Tensor promised(const Like& like) {
   return like.of(c10::Storage(std::move(storage)));
 }
 
-// The result becomes the promised tensor's data.
+// Moves a result into the promised tensor.
 inline void keep(const Promise& promise, const at::Tensor& result) {
   const Like& like = *promise.like;
   TORCH_CHECK(result.sizes() == like.sizes && result.strides() == like.strides &&

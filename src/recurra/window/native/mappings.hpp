@@ -1,4 +1,4 @@
-// Large memory, in mappings of its own: at most as much is mapped as was held at once.
+// An allocator of large blocks in mappings of their own, which maps at most the peak of use.
 #pragma once
 
 #include <sys/mman.h>
@@ -16,12 +16,12 @@
 
 namespace recurra {
 
-// Maps, keeps and gives back ranges of pages. Any thread may ask, and free what another was given.
+// Allocates, caches and unmaps ranges of pages. All methods are safe in any thread.
 class Mappings {
  public:
-  static constexpr std::size_t kLarge = std::size_t{1} << 17;  // where glibc's heap ends, too
+  static constexpr std::size_t kLarge = std::size_t{1} << 17;  // glibc's limit of its heap, too
 
-  // At least so many bytes, or nothing.
+  // Allocates at least so many bytes; null if that fails.
   void* take(std::size_t bytes) {
     const std::size_t whole = pages(bytes);
     std::vector<Range> old;
@@ -62,7 +62,7 @@ class Mappings {
     unmap(old);
   }
 
-  // Inside of blocks as much stays mapped as was held at once; outside, so many free bytes.
+  // Inside of blocks the peak of use stays mapped; outside, so many free bytes.
   void open() {
     const std::lock_guard lock(mutex_);
     open_ = true;
@@ -93,9 +93,9 @@ class Mappings {
     char* begin;
     std::size_t bytes;
   };
-  static constexpr int kPeriod = 4096;  // results; what was held at once before two is forgotten
+  static constexpr int kPeriod = 4096;  // allocations; the peak is over the last two periods
 
-  // So many bytes, as whole pages: parts of them cannot be given back.
+  // Rounds up to whole pages, since parts of them cannot be unmapped.
   static std::size_t pages(std::size_t bytes) {
     static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     return (bytes + page - 1) / page * page;
@@ -104,7 +104,7 @@ class Mappings {
   static void unmap(const std::vector<Range>& old) {
     for (const Range& one : old) {
       if (!munmap(one.begin, one.bytes)) continue;
-      madvise(one.begin, one.bytes, MADV_DONTNEED);  // to cut it would make a mapping too many
+      madvise(one.begin, one.bytes, MADV_DONTNEED);  // there are too many mappings to split one
     }
   }
 
@@ -115,7 +115,7 @@ class Mappings {
     if (++results_ % kPeriod == 0) peak_before_ = std::exchange(peak_, held_);
   }
 
-  // The first part of the smallest free range that is large enough.
+  // Returns the first part of the smallest free range that is large enough.
   void* reuse(std::size_t bytes) {
     const auto found = by_size_.lower_bound({bytes, nullptr});
     if (found == by_size_.end()) return nullptr;
@@ -126,7 +126,7 @@ class Mappings {
     return range.begin;
   }
 
-  // It is one with those that it touches.
+  // Frees a range, and merges it with adjacent ones.
   void put_back(Range range) {
     auto after = free_.lower_bound(range.begin);
     if (after != free_.end() && after->first == range.begin + range.bytes) {
@@ -144,7 +144,7 @@ class Mappings {
     add(range);
   }
 
-  // Small ranges go first: a large one serves all.
+  // Unmaps free ranges beyond the limit, small ones first.
   void shrink(std::vector<Range>& old) {
     const std::size_t most = open_ ? std::max({peak_, peak_before_, held_}) : held_ + spare_;
     while (mapped_ > most && !by_size_.empty()) {

@@ -1,6 +1,6 @@
-// Memory of results: large ones that operators of a block ask for lie in mappings of their own, which
-// are used again. A heap gives what is free between two small objects to other small ones, and
-// those of results come and go on several threads: the same program takes twice as much out of order.
+// The allocator of results: large results of operators in a block are in mappings of their own,
+// which are reused. A heap fragments when results are allocated and freed by several threads: the
+// same program takes twice the memory out of order.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -13,10 +13,10 @@
 
 namespace recurra {
 
-// PyTorch's memory: as before, but for large results of operators that belong to a block.
+// PyTorch's allocator, except for large results of operators in a block.
 class ResultMemory final : public c10::Allocator {
  public:
-  // This thread runs operators of a block.
+  // The scope in which this thread runs operators of a block.
   class Here {
    public:
     explicit Here(bool is = true) : before_(std::exchange(here_, is)) {}
@@ -29,11 +29,11 @@ class ResultMemory final : public c10::Allocator {
   };
 
   static Mappings& mappings() {
-    static auto* made = new Mappings;  // for ever: results outlive all blocks
+    static auto* made = new Mappings;  // never freed, since results outlive all blocks
     return *made;
   }
 
-  // From the first block on. Who has replaced PyTorch's memory by another keeps that.
+  // Installs it at the first block, unless PyTorch's allocator was replaced by another.
   static void install() {
     static auto* ours = new ResultMemory;
     if (c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator()) return;
@@ -43,7 +43,7 @@ class ResultMemory final : public c10::Allocator {
     c10::SetCPUAllocator(ours);
   }
 
-  // Whether an allocator made it, this one or that before it, and not somebody's own memory.
+  // Returns whether memory is from this allocator or the one before it, and not from a user.
   static bool allocated(const at::DataPtr& data) {
     const at::DeleterFnPtr freed = data.get_deleter();
     return freed == &free || freed == c10::GetDefaultCPUAllocator()->raw_deleter() ||
@@ -60,7 +60,7 @@ class ResultMemory final : public c10::Allocator {
     return c10::GetDefaultCPUAllocator()->allocate(bytes);
   }
 
-  // Takes what the usual memory has given, too.
+  // Frees memory of the default allocator, too.
   at::DeleterFnPtr raw_deleter() const override { return &free_any; }
 
   void copy_data(void* to, const void* from, std::size_t bytes) const override {

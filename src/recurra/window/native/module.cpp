@@ -1,4 +1,4 @@
-// Python's view of the native window: the methods of window/core.py, and a clock for its check.
+// Python bindings of the native window, its check's clock, and the trial.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// Signatures: what the shapes of an operator's results depend on; and the modes of its caller.
+// Hashes of signatures, on which the shapes of an operator's results depend, and modes of callers.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -34,7 +34,7 @@ inline std::uint64_t bits(double d) {
   return u;
 }
 
-// A signature of what shapes depend on; false for arguments of which that is not known.
+// Hashes an argument; false for a kind on which shapes may depend in unknown ways.
 inline bool mix(std::uint64_t& h, const c10::IValue& v) {
   if (v.isTensor()) {
     mix(h, v.toTensor());
@@ -64,12 +64,12 @@ inline bool mix(std::uint64_t& h, const c10::IValue& v) {
   return true;
 }
 
-// The same without the value of a number, which no shape depends on.
+// Hashes an argument without the value of a number, on which no shape depends.
 inline void mix_number(std::uint64_t& h, const c10::IValue& v) {
   mix(h, v.isNone() ? 3 : v.isBool() ? 31 : v.isInt() ? 32 : v.isDouble() ? 33 : 34);
 }
 
-// Whether this is a mask, or a list with one.
+// Returns whether this is a mask, or a list with one.
 inline bool has_mask(const c10::IValue& v) {
   if (v.isTensor() && v.toTensor().defined()) {
     return v.toTensor().scalar_type() == at::kBool || v.toTensor().scalar_type() == at::kByte;
@@ -83,7 +83,7 @@ inline bool autocast() {
   return !c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::AutocastCPU);
 }
 
-// Whether operators that autocast does not change run on other threads as they would here.
+// Returns whether operators without autocast run on other threads as in this one.
 inline bool usual_modes() {
   constexpr c10::DispatchKeySet usual{kKey, c10::DispatchKey::BackendSelect,
                                       c10::DispatchKey::ADInplaceOrView};

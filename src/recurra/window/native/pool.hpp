@@ -1,5 +1,5 @@
-// Threads that run what a window says may run. The thread that offers helps when the FIFO is full,
-// and when it waits for the end.
+// A pool of threads that run the ready tasks of a window. The offering thread helps when the FIFO
+// is full, and when it waits for the end.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ class Pool {
     for (int k = 0; k < workers; ++k) threads_.emplace_back([this] { work(); });
   }
 
-  // Runs everything that was offered.
+  // Runs all tasks that were offered.
   ~Pool() {
     drain();
     {
@@ -36,7 +36,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // The next task of the program. Helps while the FIFO is full.
+  // Adds the next task of the program. Helps while the FIFO is full.
   void offer(Accesses accesses, Body body) {
     std::unique_lock lock(mutex_);
     while (window_.full()) help(lock);
@@ -45,7 +45,7 @@ class Pool {
     if (window_.any_ready()) changed_.notify_one();
   }
 
-  // Returns when everything that was offered is done.
+  // Waits until all tasks are done.
   void drain() {
     std::unique_lock lock(mutex_);
     while (!window_.empty()) help(lock);

@@ -1,4 +1,4 @@
-// What the window would gain at most, from what operators and the program between them have taken.
+// An upper bound of the window's gain, from the durations of operators and of the program between.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 namespace recurra {
 
-// No schedule is shorter than the longest path, nor than all that there is to do by the threads.
+// No schedule is shorter than the longest path, nor than all work divided by the threads.
 class Prediction {
  public:
-  // One more operator, of these tensors, `host` µs after the last one; when it would begin.
+  // Adds an operator of these tensors, `host` µs after the last one; returns its start.
   double launch(c10::ArrayRef<const at::Tensor*> reads, c10::ArrayRef<const at::Tensor*> writes,
                 double host, double overhead) {
     program_ += host + overhead;
@@ -20,7 +20,7 @@ class Prediction {
     return when(when(program_, reads), writes);
   }
 
-  // It took so long; when it would end.
+  // Adds the duration of an operator; returns its end.
   double ran(double start, double us) {
     longest_ = std::max({longest_, program_, start + us});
     in_order_ += us;
@@ -28,12 +28,12 @@ class Prediction {
     return start + us;
   }
 
-  // A tensor that an operator makes, or writes, is there at that time.
+  // Sets the time at which a tensor is computed.
   void made(const at::Tensor& t, double end) {
     if (t.defined() && t.has_storage()) ready_[t.storage().unsafeGetStorageImpl()] = end;
   }
 
-  // The program waits before it goes on: for everything, or for these.
+  // Lets the program wait for everything, or for these.
   void wait() { program_ = longest_; }
   void wait_for(c10::ArrayRef<const at::Tensor*> reads) { program_ = when(program_, reads); }
 

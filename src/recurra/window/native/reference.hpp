@@ -1,5 +1,5 @@
-// What eager mode gives for calls that are deferred: each is run at once as well, on copies of the
-// memory that calls in flight write, and who runs it later compares.
+// The check of deferred calls against eager mode: each also runs at once, on copies of the memory
+// that calls in flight write, and the results are compared after the deferred run.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -16,7 +16,7 @@
 
 namespace recurra {
 
-// How bytes of two tensors differ; nothing if they do not.
+// Describes the difference of two tensors; empty if there is none.
 inline std::string difference(const at::Tensor& found, const at::Tensor& expected) {
   std::ostringstream text;
   if (found.sizes() != expected.sizes() || found.dtype() != expected.dtype()) {
@@ -41,15 +41,15 @@ inline std::string difference(const at::Tensor& found, const at::Tensor& expecte
 
 class Reference {
  public:
-  // Nothing is in flight: all memory is what eager mode would have made of it.
+  // Drops all copies, where nothing is in flight.
   void forget() { copies_.clear(); }
 
-  // Runs a call in eager mode: what it should give, or nothing where what it reads has failed.
+  // Runs a call in eager mode; returns its results, or null where its reads have failed.
   template <class Run>
   std::unique_ptr<Expected> expect(const Call& call, const std::vector<bool>& writes, bool fresh,
                                    const Run& run) {
     Stack stack(call.arguments.size());
-    for (const bool written : {true, false}) {  // who reads what this call writes sees it
+    for (const bool written : {true, false}) {  // written arguments first: others may alias them
       for (std::size_t k = 0; k < stack.size(); ++k) {
         if (writes[k] == written && !copy(call.arguments[k], written, stack[k])) return nullptr;
       }
@@ -74,7 +74,7 @@ class Reference {
 
  private:
   struct Copy {
-    c10::weak_intrusive_ptr<c10::StorageImpl> of;  // its address is not another's
+    c10::weak_intrusive_ptr<c10::StorageImpl> of;  // so that its address is not reused
     c10::Storage storage;
   };
 
@@ -105,7 +105,7 @@ class Reference {
     return true;
   }
 
-  // The tensor itself where nothing in flight writes it.
+  // Returns the tensor itself unless a call in flight writes it.
   std::optional<at::Tensor> copy(const at::Tensor& t, bool writes) {
     const c10::Storage& own = t.storage();
     auto found = copies_.find(own.unsafeGetStorageImpl());
@@ -130,7 +130,7 @@ class Reference {
   std::size_t sweep_at_ = 64;
 };
 
-// Compares what a call that was checked has given.
+// Raises if the results of a call differ from eager mode's.
 inline void compare(const Expected& expected, const Stack& found) {
   constexpr const char* kWays =
       "; memory was changed while it was in flight, without an operator, or it must not be deferred";

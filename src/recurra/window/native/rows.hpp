@@ -1,6 +1,5 @@
-// Segments of the tasks in a window, in columns of slots: row k holds the k-th segment of every
-// slot, so that comparing one segment with row k is one pass over neighboring words, whose lanes
-// are the bits of an upstream set.
+// The segments of the tasks in a window as a matrix: row k has the k-th segment of every slot, so
+// that one segment is compared with a row by SIMD, whose lanes are the bits of an upstream set.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +20,15 @@ struct Segment {
   Word start, stop;  // stop is exclusive; start < stop
 };
 
-// Bounds as they are compared: signed, because AVX2 has no other comparison of words.
+// Converts bounds to signed words, since AVX2 has no unsigned comparison.
 inline std::int64_t ordered(Word bound) {
   return static_cast<std::int64_t>(bound ^ (Word{1} << 63));
 }
 
-// All segments of one kind, reads or writes, of the tasks in the window.
+// The reads, or the writes, of all tasks in the window.
 class Rows {
  public:
-  // The slots of which any segment overlaps any of `segments`.
+  // Returns the slots with a segment that overlaps any of `segments`.
   Word hits(std::span<const Segment> segments, int slots) const {
     if (!used_ || segments.empty()) return 0;
     Word found = 0;
@@ -59,7 +58,7 @@ class Rows {
   }
 
  private:
-  // An empty lane starts behind everything and ends before.
+  // The bounds of an empty lane, which overlaps nothing.
   static constexpr std::int64_t kNoStart = INT64_MAX, kNoStop = INT64_MIN;
 
   struct alignas(64) Row {
@@ -87,7 +86,7 @@ class Rows {
     return found;
   }
 #elif defined(__AVX2__)
-  // By hand: what compilers make of the loop below, with these instructions, is five times slower.
+  // Intrinsics, since compilers' code for the loop below is five times slower.
   static constexpr int kBlock = 16;
 
   Word block(std::span<const Segment> segments, int first) const {
@@ -116,7 +115,7 @@ class Rows {
   static constexpr int kBlock = 8;
 
   Word block(std::span<const Segment> segments, int first) const {
-    Word lane[kBlock] = {};  // without branches: what hits is not foreseen
+    Word lane[kBlock] = {};  // without branches, which would be unpredictable
     for (const Segment& s : segments) {
       const std::int64_t start = ordered(s.start), stop = ordered(s.stop);
       for (std::size_t k = 0; k < used_; ++k) {

@@ -1,10 +1,10 @@
-// The rule that decides what is deferred: what an operator touches must be known before it runs.
+// The rule that decides which operators are deferred: those with known memory accesses.
 //
-// `kind_of` is all of it, operator by operator, and `Rule` the table of its answers for every
-// operator that PyTorch itself defines; `recurra.window.torch.rule.table()` prints it. Whatever is
-// not in the table (other namespaces such as `c10d`, custom operators, operators of extensions, and
-// those for which somebody has registered a kernel in Python) may touch anything: everything in
-// flight ends first, and it runs in the caller, as do the operators that it consists of.
+// `kind_of` is the rule, and `Rule` the table of its results for all operators of PyTorch itself,
+// which `recurra.window.torch.operator_rules.table()` returns. All other operators (other
+// namespaces such as `c10d`, custom operators, extensions, and those with a kernel that is
+// registered in Python) may access anything: everything in flight ends first, and they run in the
+// caller, with their inner operators.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -20,66 +20,66 @@
 
 namespace recurra {
 
-// What is known of an operator, and so what becomes of a call.
+// The properties of an operator, and the way its calls run.
 struct Kind {
   enum Way {
     unknown,  // waits for everything in flight, and runs in the caller
-    passes,   // is not seen: a view, or the operators that it consists of, which are seen
-    shapes,   // runs at once: it looks at the shapes of its arguments only
-    caller,   // waits for what touches its arguments, and runs in the caller
+    passes,   // not intercepted: a view, or a composite, whose inner operators are intercepted
+    shapes,   // runs at once: it reads only the shapes of its arguments
+    caller,   // waits for calls on its arguments, and runs in the caller
     defers,   // runs later
   } way = unknown;
   const char* why = "what it touches is not known: it is not one of PyTorch's own operators";
   std::vector<bool> writes;   // per argument
-  std::vector<bool> numbers;  // per argument: it is a number, or a scalar, of whatever value
+  std::vector<bool> numbers;  // per argument: a number on whose value no shape depends
   bool masks = false;         // its result depends on data only if one of these is a mask
-  bool composite = false;     // it consists of others
+  bool composite = false;     // of other operators
   bool autocasts = false;     // autocast changes its arguments, and calls it again
-  bool mutates = false;      // any of them
+  bool mutates = false;       // any argument
   std::optional<c10::OperatorHandle> op;
   std::size_t returns = 0;
-  int unless = -1;  // all that is so, unless this argument is true, or not zero: then it is `otherwise`
+  int unless = -1;  // an argument; if it is true, or not zero, calls are not deferred: `otherwise`
   const char* otherwise = "";
-  bool only_reads = false;  // nothing but its arguments has to be there
+  bool only_reads = false;  // it depends on its arguments only
 };
 
-// What the ways are called.
+// The names of the ways.
 inline constexpr const char* kWays[] = {"unknown", "passes", "shapes", "caller", "defers"};
 
-// Where schemas are silent. A test runs PyTorch's operators, compares the bytes and the storages of
-// all arguments before and after, and fails if these lists are not what it finds.
+// Exceptions to the schemas. A test runs PyTorch's operators, compares the bytes and the storages
+// of all arguments before and after, and fails if these lists are wrong.
 
-// They write arguments that they do not name: always, or where an argument is true.
+// Operators with undeclared writes: always (-1), or if an argument is true.
 inline const std::unordered_map<std::string, int> kSilentWriters = {  // pytorch issue 73050
     {"aten::native_batch_norm", 5},
     {"aten::batch_norm_update_stats", -1}};
-// Their results are views of their arguments.
+// Operators with results that are undeclared views.
 inline const std::unordered_set<std::string> kSilentViews = {
     "aten::_unsafe_view.", "aten::unsafe_split.Tensor", "aten::unsafe_split_with_sizes."};
-// The shapes of their results depend on data only where an index is a mask.
+// Operators with data-dependent shapes only if an index is a mask.
 inline const std::unordered_set<std::string> kMasks = {
     "aten::index.Tensor", "aten::_unsafe_index.Tensor", "aten::index_put_.", "aten::index_put.",
     "aten::_unsafe_index_put."};
-// They look at nothing but shapes, or at histories.
+// Operators that read only shapes or histories.
 inline const std::unordered_set<std::string> kOnlyShapes = {
     "aten::detach_",   "aten::empty_like", "aten::new_empty", "aten::new_empty_strided",
     "aten::new_zeros", "aten::new_ones",   "aten::new_full"};
-// They consist of others, and look at data between them; or their shapes depend on data, and no tag
-// says so.
+// Composites that read data between their parts, or operators with data-dependent shapes without a
+// tag.
 inline const std::unordered_set<std::string> kReadsData = {
     "aten::_ctc_loss.Tensor", "aten::_pack_padded_sequence.", "aten::_pad_packed_sequence.",
     "aten::ctc_loss.Tensor",  "aten::gru.data",               "aten::lstm.data",
     "aten::max_pool1d.",      "aten::rnn_relu.data",          "aten::rnn_tanh.data",
     "aten::tensor_split.tensor_indices_or_sections"};
 
-// Whether PyTorch itself defines it, and not a program in the same namespace.
+// Returns whether PyTorch itself defines it, and not a program in the same namespace.
 inline bool of_pytorch(const c10::OperatorHandle& op) {
   return op.operator_name().getNamespace() == "aten" &&
          op.debug().find("RegisterSchema") != std::string::npos;
 }
 
-// Whether an argument is a number whose value no shape depends on: integers are not among them,
-// unless they stand for any number.
+// Returns whether an argument is a number on whose value no shape depends: a float, or any scalar,
+// but not an integer.
 inline bool is_number(const c10::Type& type) {
   if (const auto* optional = type.castRaw<c10::OptionalType>()) {
     return is_number(*optional->getElementType());
@@ -129,7 +129,7 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
       op.hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
-  // Where both are there, as for silu_backward, the kernel is what is called.
+  // With both kernels, as silu_backward has them, the one for the CPU is called.
   const bool parts =
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !runs_here;
   kind.only_reads = !kind.mutates && !draws && !reshapes && !always_writes && kind.returns;
@@ -157,7 +157,7 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
   return is(Kind::defers, kind.mutates ? "in place" : "it gives new tensors");
 }
 
-// The table of PyTorch's operators: what is called is looked up by its schema.
+// The table of PyTorch's operators by schema.
 class Rule {
  public:
   Rule() {
@@ -168,29 +168,28 @@ class Rule {
     }
   }
 
-  // PyTorch's own operators are there for ever, and so are their schemas; what is not found is not
-  // remembered, since another operator may have its schema in the same place tomorrow.
+  // PyTorch's own operators and their schemas are permanent; unknown ones are not cached, since the
+  // address of their schema may be reused.
   const Kind& operator[](const c10::OperatorHandle& op) {
-    static const Kind strange;
-    if (changed_.load(std::memory_order_acquire)) heed();
+    static const Kind unknown_kind;
+    if (changed_.load(std::memory_order_acquire)) apply_replaced();
     Line& line = lines_[reinterpret_cast<std::uintptr_t>(&op.schema()) /
                         alignof(c10::FunctionSchema) % kLines];
     if (line.schema == &op.schema()) return *line.kind;
     const auto known = kinds_.find(&op.schema());
-    if (known == kinds_.end()) return strange;
+    if (known == kinds_.end()) return unknown_kind;
     line = {&op.schema(), &known->second};
     return known->second;
   }
 
-  // Somebody has registered kernels in Python for these, and no longer for others. Any thread may
-  // say so; the one that looks operators up heeds it when it looks up the next one.
+  // Sets the operators with kernels in Python. Any thread may call it; the next lookup applies it.
   void replaced(const std::vector<std::string>& names) {
     const std::lock_guard lock(mutex_);
     names_ = {names.begin(), names.end()};
     changed_.store(true, std::memory_order_release);
   }
 
-  // By name: which way, and why.
+  // Returns the way and the reason by name.
   std::map<std::string, std::pair<std::string, std::string>> table() const {
     std::map<std::string, std::pair<std::string, std::string>> found;
     for (const auto& [schema, kind] : kinds_) {
@@ -206,7 +205,7 @@ class Rule {
   };
   static constexpr std::size_t kLines = 256;
 
-  void heed() {
+  void apply_replaced() {
     const std::lock_guard lock(mutex_);
     changed_.store(false, std::memory_order_relaxed);
     for (Kind* kind : replaced_) *kind = kind_of(*kind->op);
@@ -222,7 +221,7 @@ class Rule {
   std::unordered_map<const void*, Kind> kinds_;
   std::vector<Kind*> replaced_;
   std::mutex mutex_;
-  std::unordered_set<std::string> names_;  // with the mutex, as is `changed_` for who sets it
+  std::unordered_set<std::string> names_;  // guarded by the mutex, as are writes of `changed_`
   std::atomic<bool> changed_{false};
   Line lines_[kLines];
 };

@@ -1,4 +1,4 @@
-// Launches that are given as one, and what is the same whenever they come again.
+// Segments, which are launches that are given together, and the key by which they recur.
 #pragma once
 
 #include <algorithm>
@@ -14,20 +14,20 @@ struct Launch {
   Kernel kernel;
 };
 
-// Kernels, grids, blocks, numbers of parameters, and who follows whom. Kernels that ask for a
-// workspace and follow each other share a lane of it.
+// Kernels, grids, blocks, numbers of parameters, and dependences. Kernels with workspaces that
+// follow each other share a lane of it.
 struct Shape {
   std::vector<Word> key;
-  std::vector<Word> after;           // per kernel: those that it follows, without what that implies
+  std::vector<Word> after;           // per kernel: direct dependences
   std::vector<int> lane;             // per kernel, or -1
   std::vector<std::uint64_t> bytes;  // per lane
 };
 
-// At most kSlots launches, and all that `after` says without a way around.
+// Returns the shape of at most kSlots launches, with the transitive reduction of dependences.
 inline Shape shape_of(std::span<const Launch> launches) {
   Shape shape;
   Rows reads, writes;
-  std::vector<Word> behind;  // all that a kernel must follow
+  std::vector<Word> behind;  // per kernel: all dependences
   std::vector<int> last;     // per lane
   for (int k = 0; k < static_cast<int>(launches.size()); ++k) {
     const auto& [accesses, kernel] = launches[static_cast<std::size_t>(k)];
@@ -61,7 +61,7 @@ inline Shape shape_of(std::span<const Launch> launches) {
   return shape;
 }
 
-// All of these, in at most `most` segments: the smallest gaps are taken in.
+// Covers segments by at most `most`, which include the smallest gaps.
 inline std::vector<Segment> covered(std::vector<Segment> segments, std::size_t most) {
   std::ranges::sort(segments, {}, &Segment::start);
   std::vector<Segment> found;
@@ -83,7 +83,7 @@ inline std::vector<Segment> covered(std::vector<Segment> segments, std::size_t m
   return found;
 }
 
-// What a segment touches as a whole.
+// Returns the accesses of all launches, approximated by few segments.
 inline Accesses together(std::span<const Launch> launches) {
   constexpr std::size_t kMost = 16;
   Accesses all;

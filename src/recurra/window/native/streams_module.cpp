@@ -1,4 +1,4 @@
-// Python's view of what issues kernels to streams of a GPU.
+// Python bindings of the issuing thread and the drivers.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>

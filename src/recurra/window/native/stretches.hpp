@@ -1,4 +1,4 @@
-// A program in stretches of some hundred operators, each through the window or not: see trial.hpp.
+// Stretches of some hundred operators of a program, each through the window or not: see trial.hpp.
 #pragma once
 
 #include <chrono>
@@ -15,29 +15,29 @@ inline double seconds_now() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-// What a program, known by how its blocks begin, has shown; and its present stretch.
+// A program, identified by the first operators of its blocks, and its current stretch.
 struct Program {
-  static constexpr int kOperators = 256, kMost = 1280;  // of a stretch; without an end of a block
-  static constexpr int kStrange = 8;                     // stretches of new shapes: it never ends
+  static constexpr int kOperators = 256, kMost = 1280;  // of a stretch: at least, at most
+  static constexpr int kStrange = 8;                     // stretches of mostly new shapes
 
   Trial trial;
-  std::uint64_t epoch = 0;  // what operators weigh is taken anew for each examination
-  bool seen = false;        // one stretch, without the window, from which the gain is predicted
+  std::uint64_t epoch = 0;  // of the weights of operators, one per trial
+  bool seen = false;        // whether the gain was predicted, from a stretch without the window
   int strange = 0;
   double predicted = 0;
 
-  double seconds = 0, work = 0, aside = 0;  // aside: our own time, when it is not the window's
-  int operators = 0, fresh = 0;             // fresh: seen for the first time
-  std::optional<Clock::time_point> left;    // the program went on, of this block
+  double seconds = 0, work = 0, aside = 0;  // aside: our own time without the window
+  int operators = 0, fresh = 0;             // fresh: with new signatures
+  std::optional<Clock::time_point> left;    // time of the last return to the program in this block
 
   struct Block {
     int operators = 0;
     double work = 0;
   };
-  Block block, last;   // the present one, as far as it was looked at; the one before
-  bool alike = false;  // these two were: the next is believed to be, without being looked at
+  Block block, last;   // the current one, as far as it was intercepted; the one before
+  bool alike = false;  // whether these two are equal: then the next one is not intercepted
 
-  // The next stretch: through the window or not.
+  // Returns whether the next stretch goes through the window.
   bool next(double now) {
     const bool was = trial.examining();
     const bool on = trial.next(now);
@@ -50,7 +50,7 @@ struct Program {
     return !trial.examining() && !trial.next(now);
   }
 
-  // One more operator that was looked at.
+  // Adds the work of an intercepted operator.
   void met(double weight) {
     work += weight;
     block.work += weight;
@@ -63,13 +63,13 @@ struct Program {
     last = block;
   }
 
-  // The present block is not looked at.
+  // Assumes that the current block, which is not intercepted, equals the last one.
   void believe() {
     operators += last.operators;
     work += last.work;
   }
 
-  // A stretch is over, if it is long enough.
+  // Ends a stretch if it is long enough.
   void end(bool on, double now, Prediction& prediction, int threads) {
     if (operators < kOperators) return;
     const double wall = seconds - (on ? 0.0 : aside);

@@ -1,5 +1,5 @@
-// A driver without a GPU: streams are queues on a clock that goes on with every call. It keeps what
-// ran when, says what was misused, and fails at any call, or refuses calls, if it is told to.
+// A driver without a GPU: streams are queues on a clock that advances with every call. It records
+// the times of kernels and misuses of handles, and can fail at any call, or refuse a kind of calls.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace recurra {
 class StubDriver : public Driver {
  public:
   static constexpr double kCall = 0.5;    // µs of the host
-  static constexpr int kBroken = 700;     // what a call that fails gives
-  static constexpr int kMisused = 400;    // a handle that is none
+  static constexpr int kBroken = 700;     // status of a failing call
+  static constexpr int kMisused = 400;    // an invalid handle
   static constexpr int kRefused = 801;    // not supported
   using Span = std::tuple<std::uint64_t, double, double>;  // ticket, start, end
   struct Ran {
@@ -123,7 +123,7 @@ class StubDriver : public Driver {
     in->nodes[place(node)].kernel = kernel;
     return kFine;
   }
-  // Nodes run in some order that the graph allows, each as soon as it may or much later.
+  // Runs nodes in an order that the graph allows, each as soon as possible or much later.
   int runnable_launch(Handle runnable, std::uint64_t first, Handle stream) override {
     if (const int status = call("runnable_launch")) return status;
     Graph* in = find(runnables_, runnable);
@@ -132,7 +132,7 @@ class StubDriver : public Driver {
     const double begin = std::max({*end, now_, in->until});
     in->until = begin;
     std::vector<double> ends;
-    for (const Node& node : in->nodes) {  // each stands behind those that it follows
+    for (const Node& node : in->nodes) {  // in topological order
       double start = begin + (random_() % 3 ? 0.0 : static_cast<double>(random_() % 100));
       for (std::size_t before : node.after) start = std::max(start, ends[before]);
       ends.push_back(run(node.kernel, first + ends.size(), start));
@@ -153,7 +153,7 @@ class StubDriver : public Driver {
   std::map<std::string, std::uint64_t> counts;  // of calls
   std::vector<std::string> misuses;
   std::uint64_t calls = 0, fail_at = ~std::uint64_t{0};
-  std::string refuses;  // a call
+  std::string refuses;  // the name of a call
 
  private:
   struct Node {
@@ -162,11 +162,11 @@ class StubDriver : public Driver {
   };
   struct Graph {
     std::vector<Node> nodes;
-    double until = 0;  // it runs
+    double until = 0;  // end of its last run
   };
   struct Block {
     std::uint64_t bytes;
-    double until;  // it is used
+    double until;  // end of its last use
   };
   template <class T>
   using Things = std::vector<std::unique_ptr<T>>;
@@ -182,7 +182,7 @@ class StubDriver : public Driver {
     return kMisused;
   }
 
-  // When it ends. Its workspace must be there, as large as it asks for.
+  // Returns the end of a kernel; its workspace must exist and be large enough.
   double run(const Kernel& kernel, std::uint64_t ticket, double start) {
     spans.push_back({ticket, start, start + kernel.us});
     ran.push_back({ticket, kernel});

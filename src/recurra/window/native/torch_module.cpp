@@ -1,4 +1,4 @@
-// PyTorch without annotations: what Python calls of it.
+// Python bindings of blocks for PyTorch without annotations.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -17,9 +17,9 @@ thread_local std::unique_ptr<c10::impl::IncludeDispatchKeyGuard> included;
 thread_local std::optional<ResultMemory::Here> large_here;
 thread_local bool entered = false, observed = true;
 
-// Views need not come here at all.
+// Excludes views from interception.
 void let_pass() {
-  static auto* library = new torch::Library(  // never taken back: blocks may outlive it at the end
+  static auto* library = new torch::Library(  // never freed, since blocks may outlive it at exit
       torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -35,7 +35,7 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// How much memory a window may take for results in flight: small beside what the process has.
+// Returns the limit of memory for results in flight, small compared to the process.
 std::size_t bytes_in_flight() {
   std::size_t pages = 0, resident = 0;
   if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
@@ -45,21 +45,21 @@ std::size_t bytes_in_flight() {
   return std::max<std::size_t>(16 << 20, resident * 4096 / 10);
 }
 
-// Gives an error of an operator's to Python, of the type that it is there.
+// Raises an error of an operator in Python, with its type there.
 [[noreturn]] void raise_in_python(const std::exception_ptr& error) {
   torch::translate_exception_to_python(error);
   throw nb::python_error();
 }
 
 NB_MODULE(_recurra_torch, m) {
-  recurra::told = told_place;
+  recurra::describe_line = describe_code_line;
   recurra::arrive = fetch;
   rule = std::make_unique<Rule>();
   let_pass();
   m.def("begin", [](int all, int slots, bool learn, double tiny_us, bool explain, bool check) {
     explains = explain;
     fates.clear();
-    diary.begin(explain);
+    span_recorder.begin(explain);
     if (!engine || !engine->fits(all - 1, slots)) {
       const WithoutPython free;
       auto made = std::make_shared<Engine>(all - 1, slots);
@@ -96,7 +96,7 @@ NB_MODULE(_recurra_torch, m) {
       at::reenableCallback(other_threads);
     }
   });
-  m.def("leave", [] {  // all of it, also if a block was interrupted before it was entered
+  m.def("leave", [] {  // also after an interrupt before `enter`
     const bool was_inside = std::exchange(entered, false);
     if (was_inside) {
       at::disableCallback(other_threads);
@@ -112,14 +112,14 @@ NB_MODULE(_recurra_torch, m) {
     engine->open(false);
     if (was_inside) ResultMemory::mappings().close(engine->budget());
   });
-  m.def("put", [](const nb::list& attributes) {  // (owner, name, value), or to be inherited again
+  m.def("put", [](const nb::list& attributes) {  // (owner, name, value), or (owner, name) to remove
     for (nb::handle one : attributes) {
       const auto row = nb::cast<nb::tuple>(one);
       PyObject* value = row.size() == 3 ? nb::object(row[2]).ptr() : nullptr;
       if (CFunctions::replace(row[0], row[1], value)) continue;
       if (PyObject_SetAttr(nb::object(row[0]).ptr(), nb::object(row[1]).ptr(), value)) {
         if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
-        PyErr_Clear();  // it was not put
+        PyErr_Clear();  // it was not set
       }
     }
   });
@@ -140,10 +140,10 @@ NB_MODULE(_recurra_torch, m) {
     if (why) raise_in_python(why->error);
   });
   m.def("forked", [] {
-    new std::shared_ptr<Engine>(std::move(engine));  // its threads are the parent's
-    new (&changing_engine) std::mutex;               // and so are those that held these
+    new std::shared_ptr<Engine>(std::move(engine));  // leaked: its threads are the parent's
+    new (&changing_engine) std::mutex;               // the parent's threads may hold these
     new (&exported) Exported;
-    new (&diary) Diary;
+    new (&span_recorder) SpanRecorder;
     inside = 0;
     program = nullptr;
     included.reset();
@@ -152,8 +152,8 @@ NB_MODULE(_recurra_torch, m) {
   m.def("look", [](nb::handle given, bool gives) {
     auto shared = engine_elsewhere();
     const at::Tensor& t = THPVariable_Unpack(given.ptr());
-    if (!shared || !t.has_storage() || t.layout() != c10::kStrided) return;  // or a forked child's
-    if (auto why = shared->told(t.storage().unsafeGetStorageImpl())) raise_in_python(why->error);
+    if (!shared || !t.has_storage() || t.layout() != c10::kStrided) return;
+    if (auto why = shared->report(t.storage().unsafeGetStorageImpl())) raise_in_python(why->error);
     if (gives) exported.insert(t.storage());
   });
   m.def("see", [](bool seen) {
@@ -172,7 +172,7 @@ NB_MODULE(_recurra_torch, m) {
   });
   m.def("ran", [] {
     nb::list found;
-    for (const Diary::Ran& one : diary.ran()) {
+    for (const SpanRecorder::Span& one : span_recorder.spans()) {
       found.append(nb::make_tuple(one.name, one.thread, one.start * 1e-6, one.stop * 1e-6));
     }
     return found;

@@ -1,4 +1,4 @@
-// Whether the window pays, by the clock: twin of window/trial.py.
+// The A/B trial of the window by the clock, as in window/ab_trial.py.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@ class Trial {
   static constexpr int kLeast = 2, kMost = 6, kAlike = 3;      // stretches each way
   static constexpr double kClear = 1.15, kWorth = 1.04;        // times slower, faster
   static constexpr double kHopeless = 1.5;                      // times slower: one each way
-  static constexpr double kPause = 20, kSoon = 8;               // times what was spent: off, on
-  static constexpr double kLoss = 50, kLongest = 600;           // times what was lost; seconds
+  static constexpr double kPause = 20, kSoon = 8;               // times the duration of a trial: off, on
+  static constexpr double kLoss = 50, kLongest = 600;           // times the time lost in a trial; seconds
 
-  // Whether the next stretch goes through the window; in between nothing is examined.
+  // Returns whether the next stretch goes through the window.
   bool next(double now) {
     if (decided_ && now >= until_) restart();
     if (decided_) return verdict_;
@@ -24,7 +24,7 @@ class Trial {
   double gain() const { return gain_; }
   double until() const { return until_; }
 
-  // A stretch ended: so many seconds for so much work.
+  // Records a stretch that took so many seconds for so much work.
   void done(bool on, double seconds, double work, double now) {
     const double rate = seconds / work;
     if (decided_) {
@@ -54,11 +54,11 @@ class Trial {
     if (enough) decide(gain_ >= kWorth && mostly, now);
   }
 
-  // It cannot pay, as far as is known without trying.
+  // Turns the window off without a trial.
   void refuse(double now) { decide(false, now); }
 
  private:
-  // While it is on: if it is slower than being off was, twice in a row, that is looked at again.
+  // Restarts the trial if the window is slower than without it, twice in a row.
   void watch(bool on, double rate, double now) {
     slow_ = on && verdict_ && rate * kWorth > best_off_ ? slow_ + 1 : 0;
     if (slow_ >= 2) until_ = now;

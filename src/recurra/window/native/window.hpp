@@ -1,5 +1,5 @@
-// The window: tasks in program order -> which of them may run now. Twin of window/core.py.
-// Not synchronized: pool.hpp is.
+// The window: tasks in program order -> the tasks that may run now, as in window/python_window.py.
+// Not synchronized; pool.hpp is.
 #pragma once
 
 #include <algorithm>
@@ -29,16 +29,17 @@ class Window {
 
   Window(int size, std::size_t queue) : size_(size), queue_(queue) {}
 
-  // The slots that a newcomer must follow: read after write, write after read, write after write.
+  // Returns the slots on which a new task depends: read after write, write after read, write after
+  // write.
   Word upstream_of(const Accesses& a) const {
     return writes_.hits(a.reads, size_) | reads_.hits(a.writes, size_) |
            writes_.hits(a.writes, size_);
   }
 
-  // The same, if it writes nothing that a task in the window touches.
+  // Does the same for a task whose writes no task in the window accesses.
   Word before_reads(const Accesses& a) const { return writes_.hits(a.reads, size_); }
 
-  // The next task of the program; nothing if the FIFO is full.
+  // Adds the next task of the program; nothing if the FIFO is full.
   std::optional<Word> offer(const Accesses& accesses) {
     if (full()) return std::nullopt;
     const Word ticket = next_++;
@@ -50,49 +51,50 @@ class Window {
     return ticket;
   }
 
-  // The same where there is room, once `upstream_of` is known, and who retired since; its slot.
+  // Adds a task where there is a free slot, with an earlier result of `upstream_of`; returns its
+  // slot.
   int enter(const Accesses& accesses, Word upstream) {
     return enter(next_++, accesses, upstream & busy_);
   }
 
-  // The oldest ready task, now executing.
+  // Starts executing the oldest ready task.
   std::optional<Word> take() {
     const int slot = take_slot();
     if (slot < 0) return std::nullopt;
     return ticket_[slot];
   }
 
-  // Its slot, or -1.
+  // Does the same, and returns its slot, or -1.
   int take_slot() {
     const int slot = oldest(ready_);
     if (slot >= 0) run(slot);
     return slot;
   }
 
-  // The slot of the first task of the program that is not done, or -1.
+  // Returns the slot of the oldest task, or -1.
   int oldest() const { return oldest(busy_); }
 
-  // This very task, if it is ready.
+  // Starts executing a task if it is ready.
   bool claim(Word ticket) {
     const int slot = find(ready_, ticket);
     if (slot >= 0) run(slot);
     return slot >= 0;
   }
 
-  // The slot of the one task that a newcomer must follow, if it has not started and nothing else
-  // waits, or -1.
+  // Returns the slot of the only task on which a new one depends, if it has not started and the
+  // FIFO is empty, or -1.
   int only_before(Word upstream) const {
     const bool alone = fifo_.empty() && std::popcount(upstream) == 1 && !(upstream & executing_);
     return alone ? std::countr_zero(upstream) : -1;
   }
 
-  // More accesses of a task that has not started: who comes later follows them, too.
+  // Adds accesses to a task that has not started.
   void extend(int slot, const Accesses& more) {
     reads_.put(slot, more.reads);
     writes_.put(slot, more.writes);
   }
 
-  // An executing task is done; false if there is none of this ticket.
+  // Removes an executing task that is done; false if there is none of this ticket.
   bool retire(Word ticket) {
     const int slot = find(executing_, ticket);
     if (slot >= 0) retire_slot(slot);
@@ -152,7 +154,7 @@ class Window {
     Accesses accesses;
   };
 
-  // The slot among `some` that holds this ticket, or -1.
+  // Returns the slot among `some` with this ticket, or -1.
   int find(Word some, Word ticket) const {
     for (; some; some &= some - 1) {
       if (ticket_[std::countr_zero(some)] == ticket) return std::countr_zero(some);
@@ -165,7 +167,7 @@ class Window {
     executing_ |= Word{1} << slot;
   }
 
-  // FIFO -> free slots, in order: all that a task may depend on is in the window or done.
+  // Moves tasks from the FIFO to free slots, in order.
   void fill() {
     while (!fifo_.empty() && !crowded()) {
       const Waiting& first = fifo_.front();

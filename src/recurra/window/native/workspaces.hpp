@@ -1,5 +1,5 @@
-// Memory that kernels of a library ask for while they run: one block per stream, which grows. What
-// was too small is given back when the last kernel that was given it is done.
+// Workspaces of kernels: one block of memory per stream, which grows. A block that was too small is
+// released when its last kernel is done.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace recurra {
 struct Workspace {
   Driver::Address address = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t last = 0;  // the last kernel that was given it
+  std::uint64_t last = 0;  // the last kernel that uses it
 };
 
 class Workspaces {
  public:
   explicit Workspaces(Driver& driver) : driver_(driver) {}
 
-  // This kernel will have at least so many bytes; the driver's status.
+  // Gives a kernel at least so many bytes; returns the driver's status.
   int grant(Workspace& workspace, std::uint64_t bytes, std::uint64_t ticket) {
     if (workspace.bytes < bytes) {
       Workspace larger{0, std::bit_ceil(bytes)};
@@ -33,12 +33,12 @@ class Workspaces {
     return Driver::kFine;
   }
 
-  // It is not given to anybody any more.
+  // Retires a block, which is released later.
   void leave(const Workspace& workspace) {
     if (workspace.bytes) left_.push_back(workspace);
   }
 
-  // Gives back what only kernels before `oldest` were given; the first status that is not fine.
+  // Releases retired blocks of kernels before `oldest`; returns the first failing status.
   int tidy(std::uint64_t oldest) {
     int first = Driver::kFine;
     std::erase_if(left_, [&](const Workspace& w) {

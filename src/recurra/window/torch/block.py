@@ -1,4 +1,4 @@
-"""The report of a block of `window.concurrent()`: counts, operators, and when they ran.
+"""The report of a block of `window.concurrent()`: counts, operators, and a timeline.
 
 with recurra.window.concurrent(explain=True) as block:
     y = model(x)
@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recurra.report.html import table_html
-from recurra.window.launch import Ran
+from recurra.window.launch import ThreadSpan
 from recurra.window.task import WindowError
 from recurra.window.timeline import save_threads
 
 
 @dataclass(frozen=True)
 class Fate:
-    """The fate of an operator's calls for one reason, and the caller's time that it took.
+    """The calls of an operator that ran in one way for one reason, and the caller's time.
 
-    `what` is deferred, at once (without waiting for what is in flight), or caller (after that).
+    `what` is deferred, at once (without waiting for calls in flight), or caller (after them).
     """
 
     operator: str
@@ -37,18 +37,18 @@ class Fate:
 class Block:
     """The report of a block: how many operators were deferred, run at once, alone, ..
 
-    One with explain=True tells of each operator, too, most of the caller's time first, and when the
-    last 4096 calls ran, in which thread: 0 is the caller.
+    With explain=True it has each operator, sorted by the caller's time, and the spans of the last
+    4096 calls, with their threads: 0 is the caller.
     """
 
     ended: dict[str, float] = field(default_factory=dict[str, float])
     fates: list[Fate] = field(default_factory=list[Fate])
-    spans: list[Ran] = field(default_factory=list[Ran])
+    spans: list[ThreadSpan] = field(default_factory=list[ThreadSpan])
     until_now: Callable[[], dict[str, float]] = field(default=dict[str, float], repr=False)
 
     @property
     def counts(self) -> dict[str, float]:
-        """The number of operators deferred, run at once, alone, ..: until now, or to the end."""
+        """Counts of operators deferred, run at once, alone, ..: until now, or to the end."""
         return self.ended or self.until_now() or self.ended
 
     def __str__(self) -> str:
@@ -57,13 +57,14 @@ class Block:
             return counts
         width = max(len(f.operator) for f in self.fates)
         lines = [f"{'operator':<{width}}  {'what':<8}  {'calls':>6}  {'ms':>8}  why"]
-        for f in self.fates:
-            row = f"{f.operator:<{width}}  {f.what:<8}  {f.calls:>6}  {f.us / 1000:>8.2f}  {f.why}"
-            lines.append(row)
+        lines += [
+            f"{f.operator:<{width}}  {f.what:<8}  {f.calls:>6}  {f.us / 1000:>8.2f}  {f.why}"
+            for f in self.fates
+        ]
         return "\n".join([counts, "", *lines])
 
     def save_timeline(self, path: str | Path) -> None:
-        """Writes what ran when, a lane for each thread: a page, or .json, which Perfetto opens.
+        """Write a timeline, a lane for each thread: a page, or .json for Perfetto.
 
         Raises WindowError for other names, and without explain=True.
         """

@@ -1,12 +1,12 @@
-"""PyTorch without annotations: operators inside a block run side by side where memory lets them.
+"""PyTorch without annotations: operators inside a block run in parallel where memory permits.
 
     with torch.no_grad(), recurra.window.concurrent(threads=2):
         y = model(x)
 
-Every ATen operator that the thread calls is intercepted natively. The first time that a signature
-is seen (operator, shapes, strides, types, scalars) it runs at once, and the shape of its result is
-learned; from then on its result is returned before it is computed. Views and shapes are never
-waited for; values are: by `.item()`, `.numpy()`, printing and whatever else reads them.
+Every ATen operator that the thread calls is intercepted natively. The first call of a signature
+(operator, shapes, strides, types, scalars) runs at once, and the shape of its result is recorded;
+later calls return their result before it is computed. Views and shapes never wait; reads of values
+do, such as `.item()`, `.numpy()` and printing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import atexit
 import os
 import sys
 import threading
-import types
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from dataclasses import dataclass
@@ -28,33 +27,33 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.utils import _python_dispatch, dlpack
 
-from recurra.window.core import LARGEST
 from recurra.window.failures import KernelError
 from recurra.window.gain_model import check_policy
-from recurra.window.launch import Ran
+from recurra.window.launch import ThreadSpan
 from recurra.window.native.build import TORCH
-from recurra.window.native.twin import load
+from recurra.window.native.native_window import load
+from recurra.window.python_window import LARGEST
 from recurra.window.task import MOST_THREADS, WindowError, is_count
 from recurra.window.torch.block import Block, Fate
 from recurra.window.torch.call_sites import Site, site_of
 from recurra.window.torch.eager import not_compiled
 from recurra.window.torch.processes import Named, senders, starters
 
-# What looks at a tensor's memory without the dispatcher (storages that NumPy sees say so: they
-# cannot be resized any more), ..
+# Methods that read a tensor's memory without the dispatcher (storages that NumPy sees cannot be
+# resized any more), ..
 LOOKS = ("tolist", "apply_", "map_", "map2_", "numpy")
-# .. and what gives it away. Other ways, such as share_memory_() or pickle, come here.
+# .. and methods that export it. Others, such as share_memory_() or pickle, call these.
 GIVES = ("data_ptr", "untyped_storage", "pin_memory")
 READERS = (*LOOKS, *GIVES)
-HOLDERS = "_use_count"  # counts who holds a tensor, as what is in flight does
+HOLDERS = "_use_count"  # counts references to a tensor, including those of calls in flight
 _C: ModuleType = torch._C  # pyright: ignore[reportPrivateUsage]
 Replacement = tuple[object, str, Callable[[Any], object]]  # of an attribute, by a function of it
-DOORS: tuple[tuple[object, str], ...] = (  # functions that give memory away
+EXPORTERS: tuple[tuple[object, str], ...] = (  # functions that export memory
     (dlpack, "to_dlpack"),
     (torch, "to_dlpack"),
     *((_C, name) for name in ("_to_dlpack", "_to_dlpack_versioned") if hasattr(_C, name)),
 )
-# What operators look at when they run is set by these, whatever the public name, ..
+# Setters of global settings that operators read when they run, behind all public names, ..
 SETTINGS = (
     "_set_cpu_allow_fp16_reduced_precision_reduction",
     "_set_default_dtype",
@@ -75,22 +74,19 @@ SETTERS: tuple[tuple[object, str], ...] = (  # .. but for these
     (torch.backends.ContextProp, "__set__"),
     *((_C, name) for name in SETTINGS if hasattr(_C, name)),
 )
-# C++ that calls operators and looks at the memory of their results itself.
+# Functions in C++ that call operators and read the memory of their results.
 LOOKS_BETWEEN: tuple[tuple[object, str], ...] = tuple(
     (torch.distributed, name)
     for name in ("_verify_params_across_processes",)
     if hasattr(torch.distributed, name)
 )
-REGISTRATIONS = (
-    "impl",
-    "_impl_with_aoti_compile",
-)  # of torch.library.Library: of a kernel in Python
+REGISTRATIONS = ("impl", "_impl_with_aoti_compile")  # of torch.library.Library, for kernels
 PROFILERS = (("_enable_profiler", True), ("_disable_profiler", False))  # of autograd.profiler
-TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
+TINY_US = 5.0  # a shorter operator runs in the caller, if it is ready
 
 _open: dict[str, Block] = {}  # the block that is open
 _native: list[ModuleType] = []  # the module, while a block is open
-_registered: set[str] = set()  # the kernels in Python that the module was told of
+_registered: set[str] = set()  # the kernels in Python that the module knows
 
 
 @dataclass(frozen=True)
@@ -106,7 +102,7 @@ class Options:
 
 
 class Concurrent(ContextDecorator):
-    """A block to come: see `concurrent`."""
+    """A context manager and decorator: see `concurrent`."""
 
     def __init__(self, site: Site, options: Options):
         self._site, self._options = site, options
@@ -136,23 +132,23 @@ def concurrent(
     explain: bool = False,
     check: bool = False,
 ) -> Concurrent:
-    """Operators of this thread run on `threads` threads, itself included, until the block ends.
+    """Run operators of this thread on `threads` threads, itself included, until the block ends.
 
     Results are equal to the last bit. Gradients must be off at the beginning: use torch.no_grad()
     or inference_mode(); operators that need one nevertheless, under torch.enable_grad(), run in the
     caller, with their history. `policy` "learn" runs operators of few µs at once, and the window is
-    off while it would gain less than a tenth; "always" defers whatever can be. A block that begins
-    while one is open is part of it, on the same thread, or nothing, on another, whose operators
-    wait for what is in flight. How many threads one operator uses itself is left to
+    off while it would gain less than a tenth; "always" defers all that can be. A nested block is
+    part of the open one on the same thread, and has no effect on another thread, whose operators
+    wait for calls in flight. The threads that one operator uses itself are those of
     torch.set_num_threads: 1 is best here, but may change last bits against more. With `explain`,
-    `print(block)` says of every operator what became of its calls, why, and what that cost, and
-    `block.save_timeline("block.html")` shows what ran when, in which thread. With `check`, every
-    operator that can be deferred is, and runs in eager mode, too, when it is called: one whose
-    results are not the same, to the last bit, fails, and says which line called it.
+    `print(block)` has every operator's calls by the way they ran, the reason and the cost, and
+    `block.save_timeline("block.html")` draws them by thread. With `check`, every operator that can
+    be deferred is, and also runs in eager mode when it is called: if the results differ in any bit,
+    it fails with the line of the call.
 
-    Raises WindowError for other policies, with gradients on, or without the native part. An
-    operator that fails raises what it would have raised, where its result is first needed, and
-    KernelError of that type, too, at the end, if nobody has read it.
+    Raises WindowError for other policies, with gradients on, or without the native part. A failing
+    operator raises its own exception where its result is first needed, and at the end a KernelError
+    that is also of its type if no one read it.
     """
     check_policy(policy, ("learn", "always"))
     site = site_of(sys._getframe(1), threads, slots)  # pyright: ignore[reportPrivateUsage]
@@ -179,14 +175,14 @@ def _block(site: Site, options: Options) -> Generator[Block]:
             try:
                 yield block
             except Exception as error:
-                _note_what_failed(module, error)
+                _add_earlier_error(module, error)
                 raise
             module.drain()
             module.account()
             block.ended.update(module.counts())
-            fates = (Fate(*told) for told in module.fates())
+            fates = (Fate(*fields) for fields in module.fates())
             block.fates.extend(sorted(fates, key=lambda f: -f.us))
-            block.spans.extend(Ran(*told) for told in module.ran())
+            block.spans.extend(ThreadSpan(*fields) for fields in module.ran())
             if options.learn:
                 site.ended(block.counts)
             with _as_kernel_errors():
@@ -196,13 +192,13 @@ def _block(site: Site, options: Options) -> Generator[Block]:
             _open.clear()
 
 
-# Ctrl-C comes where a function begins or has ended, or a loop goes on. What must be undone is
-# undone by one call of C, in a `finally` that holds from before the first change.
+# Python raises Ctrl-C where a function begins or returns, or a loop repeats. So every change is
+# undone by one call of C, in a `finally` around it.
 @contextmanager
 def _entered(module: ModuleType, options: Options) -> Generator[None]:
-    """Inside, operators of this thread go through the window."""
+    """Send operators of this thread through the window inside."""
     try:
-        _tell_of_kernels_in_python(module)
+        _pass_python_kernels(module)
         module.begin(
             options.threads, options.slots, options.learn, TINY_US, options.explain, options.check
         )
@@ -214,8 +210,8 @@ def _entered(module: ModuleType, options: Options) -> Generator[None]:
         _native.clear()
 
 
-def _note_what_failed(module: ModuleType, error: Exception) -> None:
-    """An error by which a block is left says which operator failed before, if nobody read it."""
+def _add_earlier_error(module: ModuleType, error: Exception) -> None:
+    """Add a note to the error that ends a block, if an operator failed before unnoticed."""
     module.drain()
     try:
         module.finish()
@@ -225,7 +221,7 @@ def _note_what_failed(module: ModuleType, error: Exception) -> None:
 
 @contextmanager
 def _as_kernel_errors() -> Generator[None]:
-    """Raise errors of operators as KernelErrors, too."""
+    """Raise errors of operators as KernelErrors of the same type."""
     try:
         yield
     except Exception as error:
@@ -233,8 +229,8 @@ def _as_kernel_errors() -> Generator[None]:
         raise kind(str(error)) from error
 
 
-def _tell_of_kernels_in_python(module: ModuleType) -> None:
-    """Tell which of PyTorch's own operators have a kernel that somebody registered in Python."""
+def _pass_python_kernels(module: ModuleType) -> None:
+    """Pass the module those of PyTorch's own operators that have a kernel in Python."""
     registered: set[str] = torch.library._impls  # pyright: ignore[reportPrivateUsage]
     if registered == _registered:
         return
@@ -247,7 +243,7 @@ def _tell_of_kernels_in_python(module: ModuleType) -> None:
 def load_native(threads: int, slots: int, folder: Path | None) -> ModuleType:
     """Load the native part.
 
-    Raises WindowError for numbers that cannot be, BuildError where it cannot be built.
+    Raises WindowError for impossible numbers, BuildError where it cannot be built.
     """
     if not (is_count(slots, LARGEST) and is_count(threads, MOST_THREADS)):
         raise WindowError(
@@ -260,33 +256,21 @@ def load_native(threads: int, slots: int, folder: Path | None) -> ModuleType:
 
 
 @contextmanager
-def without_gradients(
-    threads: int,
-    slots: int,
-    *,
-    policy: Literal["learn", "always"],
-    explain: bool = False,
-    check: bool = False,
-) -> Generator[Block]:
-    """`concurrent`, with gradients off."""
-    block = concurrent(threads, slots, policy=policy, explain=explain, check=check)
-    with torch.no_grad(), block as counted:
-        yield counted
-
-
-@contextmanager
 def _replaced(module: ModuleType) -> Generator[None]:
-    """Inside, what PyTorch does without operators goes by us: its functions in C, whoever looked
-    them up before, and attributes. One that a class inherits is inherited again at the end."""
+    """Replace functions of PyTorch that bypass operators inside, and restore them at the end.
+
+    Functions in C are replaced also for callers that looked them up before. An attribute that a
+    class inherits is inherited again at the end.
+    """
     before: list[tuple[object, ...]] = []
 
     def replace(replacements: Iterable[Replacement]) -> None:
-        ours: list[tuple[object, ...]] = []
-        for owner, name, replaced in replacements:
+        attributes: list[tuple[object, ...]] = []
+        for owner, name, replacement in replacements:
             method = module.original(owner, name)
-            ours.append((owner, name, replaced(method)))
+            attributes.append((owner, name, replacement(method)))
             before.append((owner, name, method) if name in vars(owner) else (owner, name))
-        module.put(ours)
+        module.put(attributes)
 
     send = partial(_alone, module)
     start = partial(_starting, lambda more: replace((*one, send) for one in more))
@@ -300,7 +284,7 @@ def _replaced(module: ModuleType) -> Generator[None]:
 def _starting(
     replace: Callable[[Iterable[Named]], None], start: Callable[..., object]
 ) -> Callable[..., object]:
-    """Replace `start` by a function that also replaces whatever can be called once it has run."""
+    """Wrap `start` to replace also the functions that exist only after it."""
 
     def call(*args: object, **kwargs: object) -> object:
         known = set(senders())
@@ -313,18 +297,20 @@ def _starting(
 
 
 def _replacements(module: ModuleType) -> Generator[Replacement]:
-    """Give the attributes that are replaced inside a block, and what each is replaced by."""
+    """Yield the attributes that are replaced inside a block, with their replacements."""
     look, give = partial(_waiting, module, gives=False), partial(_waiting, module, gives=True)
     yield from ((torch.Tensor, name, look) for name in LOOKS)
     yield from ((torch.Tensor, name, give) for name in GIVES)
-    yield from ((owner, name, give) for owner, name in DOORS)
+    yield from ((owner, name, give) for owner, name in EXPORTERS)
     yield torch.Tensor, HOLDERS, look
-    yield torch.Tensor, "data", partial(_set_data, module)
-    yield from ((owner, name, partial(_changing, module)) for owner, name in SETTERS)
+    set_after = partial(_drained, module, lambda: None)
+    yield torch.Tensor, "data", lambda data: property(data.__get__, set_after(data.__set__))
+    change = partial(_drained, module, module.change)
+    yield from ((owner, name, change) for owner, name in SETTERS)
     for name, begins in PROFILERS:
-        yield torch.autograd.profiler, name, partial(_profiling, module, begins=begins)
-    for name in REGISTRATIONS:
-        yield torch.library.Library, name, partial(_registering, module)
+        yield torch.autograd.profiler, name, partial(_profiling, module, begins)
+    register = partial(_drained, module, partial(_pass_python_kernels, module))
+    yield from ((torch.library.Library, name, register) for name in REGISTRATIONS)
     yield HigherOrderOperator, "__call__", partial(_alone, module)
     yield from ((*one, partial(_alone, module)) for one in (*LOOKS_BETWEEN, *senders()))
     yield torch.Tensor, "_make_wrapper_subclass", lambda make: staticmethod(look(make))
@@ -334,9 +320,9 @@ def _replacements(module: ModuleType) -> Generator[Replacement]:
 def _waiting(
     module: ModuleType, method: Callable[..., object], *, gives: bool
 ) -> Callable[..., object]:
-    """Make a method that touches memory without the dispatcher wait for that memory.
+    """Wrap a method that accesses memory without the dispatcher to wait for that memory.
 
-    If it `gives` memory away, that may be looked at from now on, or changed.
+    If it `gives` memory away, that may be read or written from now on.
     """
 
     def wait(tensor: object, *args: object, **kwargs: object) -> object:
@@ -349,44 +335,25 @@ def _waiting(
     return wait
 
 
-def _set_data(module: ModuleType, data: types.GetSetDescriptorType) -> property:
-    def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
-        module.drain()
-        data.__set__(tensor, value)
+def _drained(
+    module: ModuleType, after: Callable[[], object], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Wrap a function that changes how operators run: earlier calls run first, `after` follows."""
 
-    return property(data.__get__, set_data)
-
-
-def _changing(module: ModuleType, change: Callable[..., object]) -> Callable[..., object]:
-    """Run what was called before a setting is changed before the change."""
-
-    def wait(*args: object, **kwargs: object) -> object:
+    def call(*args: object, **kwargs: object) -> Any:
         module.drain()
         try:
-            return change(*args, **kwargs)
+            return function(*args, **kwargs)
         finally:
-            module.change()
-
-    return wait
-
-
-def _registering(module: ModuleType, register: Callable[..., object]) -> Callable[..., object]:
-    """Run what was called before a kernel is registered first, with the kernel that it had."""
-
-    def call(*args: object, **kwargs: object) -> object:
-        module.drain()
-        try:
-            return register(*args, **kwargs)
-        finally:
-            _tell_of_kernels_in_python(module)
+            after()
 
     return call
 
 
 def _profiling(
-    module: ModuleType, change: Callable[..., object], *, begins: bool
+    module: ModuleType, begins: bool, change: Callable[..., object]
 ) -> Callable[..., object]:
-    """Profilers that begin inside see every call, and not what was called before."""
+    """Wrap the begin and end of a profiler, which sees all calls between them and no others."""
 
     def call(*args: object, **kwargs: object) -> object:
         module.drain()
@@ -397,9 +364,9 @@ def _profiling(
 
 
 def _alone(module: ModuleType, call: Callable[..., object]) -> Callable[..., object]:
-    """Run a call that looks at memory itself alone in the caller, after all that is in flight.
+    """Wrap a call that accesses memory itself to run in the caller, after all calls in flight.
 
-    Such are operators of operators, and calls that give tensors to other processes.
+    These are operators of operators, and calls that send tensors to other processes.
     """
 
     def alone(*args: object, **kwargs: object) -> object:
@@ -414,17 +381,17 @@ def _alone(module: ModuleType, call: Callable[..., object]) -> Callable[..., obj
 
 
 def _modes(module: ModuleType) -> Generator[Replacement]:
-    """Give what begins and ends modes that are told of every operator.
+    """Yield the functions that push and pop dispatch modes, which are called for every operator.
 
-    Operators that they call themselves are not seen, so that nothing may be in flight meanwhile.
+    Operators that modes call are not intercepted, so nothing may be in flight meanwhile.
     """
-    ours = threading.local()
+    thread = threading.local()
 
     def pushing(push: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object, **kwargs: object) -> object:
             module.drain()
             if module.see(False):
-                ours.seen = True  # operators, before the first mode
+                thread.intercepted = True  # before the first mode
             return push(*args, **kwargs)
 
         return call
@@ -432,9 +399,10 @@ def _modes(module: ModuleType) -> Generator[Replacement]:
     def popping(pop: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object, **kwargs: object) -> object:
             mode = pop(*args, **kwargs)
-            if getattr(ours, "seen", False) and not _any_mode():  # tracers pop some by other ways
+            # tracers pop some modes by other functions
+            if getattr(thread, "intercepted", False) and not _any_mode():
                 module.see(True)
-                ours.seen = False
+                thread.intercepted = False
             return mode
 
         return call
@@ -444,7 +412,7 @@ def _modes(module: ModuleType) -> Generator[Replacement]:
 
 
 def _any_mode() -> bool:
-    """Does a mode see this thread's operators?"""
+    """Return whether this thread has a dispatch mode."""
     early = torch._ops._len_torch_dispatch_stack_pre_dispatch  # pyright: ignore[reportPrivateUsage]
     return bool(_C._len_torch_dispatch_stack() or early())
 
@@ -455,13 +423,13 @@ def _before_fork() -> None:
 
 
 def _in_child() -> None:
-    _open.clear()  # whose it is may not be here
+    _open.clear()  # its thread may not exist here
     module = sys.modules.get(TORCH.name)
     if module is not None:
         module.forked()
     _native.clear()
 
 
-atexit.register(_before_fork)  # a thread that ends with the process may be inside a block
+atexit.register(_before_fork)  # a daemon thread may be inside a block
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_child=_in_child)

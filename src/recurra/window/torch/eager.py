@@ -1,7 +1,7 @@
-"""Compiled functions run operator by operator inside a block: their code takes addresses by itself.
+"""Eager execution of compiled functions inside a block, since their code accesses memory itself.
 
-That is said to torch._dynamo, which takes seconds to import: where nothing was compiled before the
-block begins, when somebody imports it.
+The stance of torch._dynamo is set. Its import takes seconds: unless it is imported before the block
+begins, an import hook sets the stance at its first import.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Attributes = list[tuple[object, ...]]  # (owner, name, value)
 
 @contextmanager
 def not_compiled(put: Callable[[Attributes], None]) -> Generator[None]:
-    """Functions of torch.compile are run as if they were not compiled.
+    """Run functions of torch.compile eagerly inside.
 
-    Ctrl-C may come anywhere: `put`, one call of C, gives attributes their values back.
+    `put`, one call of C, restores attributes at the end, also after Ctrl-C.
     """
     before: Attributes = []
     try:
@@ -32,14 +32,18 @@ def not_compiled(put: Callable[[Attributes], None]) -> Generator[None]:
             _run_eagerly(before)
             yield
         else:
-            with _found_by(_Finder(before)):
+            finder = _Finder(before)
+            try:
+                sys.meta_path.insert(0, finder)
                 yield
+            finally:
+                sys.meta_path.remove(finder)
     finally:
         put(before)
 
 
 def _run_eagerly(before: Attributes) -> None:
-    """Say so to the compiler; add to `before` what it is told at the end."""
+    """Set the compiler's stance; add the old one to `before`."""
     from torch._dynamo import eval_frame
 
     stance = eval_frame._stance  # pyright: ignore[reportPrivateUsage]
@@ -47,17 +51,8 @@ def _run_eagerly(before: Attributes) -> None:
     torch.compiler.set_stance("force_eager")
 
 
-@contextmanager
-def _found_by(finder: MetaPathFinder) -> Generator[None]:
-    try:
-        sys.meta_path.insert(0, finder)
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
 class _Finder(MetaPathFinder):
-    """Finds the compiler where it is, and tells it once it is there."""
+    """Finds the compiler, and sets its stance after its import."""
 
     def __init__(self, before: Attributes):
         self._before = before
@@ -69,11 +64,11 @@ class _Finder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Telling(spec.loader, self._before)
+            spec.loader = _StanceLoader(spec.loader, self._before)
         return spec
 
 
-class _Telling(Loader):
+class _StanceLoader(Loader):
     def __init__(self, loader: Loader, before: Attributes):
         self._loader, self._before = loader, before
 

@@ -1,4 +1,4 @@
-"""Operators → the kernels that a GPU library would launch for them: the analytic model of `gpu`."""
+"""Recorded operators → the kernels of a GPU library, by the analytic model of `gpu`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recurra.window.torch.record import RecordedOperator, Shape
 
 @dataclass(frozen=True)
 class OperatorWork:
-    """The work of an operator: blocks, operations, and what a block holds."""
+    """The work of an operator: blocks, operations, and the resources of a block."""
 
     ctas: int
     flops: float
@@ -23,7 +23,7 @@ class OperatorWork:
 
 
 def lower(name: str, operators: Sequence[RecordedOperator], gpu: Gpu) -> Trace:
-    """The trace of a recorded program on a GPU."""
+    """Return the trace of a recorded program on a GPU."""
     return Trace(name, tuple(_kernel(operator, gpu) for operator in operators))
 
 
@@ -54,8 +54,8 @@ def _work(operator: RecordedOperator) -> OperatorWork:
     if operator.name in ("mm", "bmm", "addmm", "baddbmm", "matmul", "linear"):
         inner = _inner(operator)
         return OperatorWork(-(-results // TILE), 2.0 * results * inner, registers=64, shared=16384)
-    taken = max([results, *(math.prod(shape) for shape in operator.inputs)])
-    return OperatorWork(ctas=-(-taken // BLOCK), flops=float(taken))
+    elements = max([results, *(math.prod(shape) for shape in operator.inputs)])
+    return OperatorWork(ctas=-(-elements // BLOCK), flops=float(elements))
 
 
 def _convolution(results: int, weight: Shape) -> OperatorWork:
@@ -66,6 +66,6 @@ def _convolution(results: int, weight: Shape) -> OperatorWork:
 
 
 def _inner(operator: RecordedOperator) -> int:
-    """The length of the dot products: the last axis of the left matrix."""
+    """Return the length of the dot products: the last axis of the left matrix."""
     left = operator.inputs[1 if operator.name in ("addmm", "baddbmm") else 0]
     return left[-1] if left else 1

@@ -1,4 +1,4 @@
-"""Functions of PyTorch in C++ that give tensors to other processes, and are no operators.
+"""Functions of PyTorch in C++ that send tensors to other processes, and are no operators.
 
     rpc.rpc_sync("w0", torch.add, args=(x, 1))  →  rpc.api._invoke_rpc_builtin(.., x, 1)
 
@@ -14,13 +14,13 @@ from types import ModuleType
 
 import torch
 
-Named = tuple[object, str]  # an owner, and the name that it has there
+Named = tuple[object, str]  # an owner, and the name of its attribute
 _C: ModuleType = torch._C  # pyright: ignore[reportPrivateUsage]
-_RPC = "torch.distributed.rpc.api"  # the module from which all calls of RPC go to C++
+_RPC = "torch.distributed.rpc.api"  # all calls of RPC in C++ are from this module
 
 
 def senders() -> Generator[Named]:
-    """Give those that can be called as things are: they need an agent, or a process group."""
+    """Yield those that exist now: they need an RPC agent, or a process group."""
     native, api = getattr(_C, "_distributed_rpc", None), sys.modules.get(_RPC)
     if native and api and native._is_current_rpc_agent_set():
         yield from ((api, name) for name in dir(native) if name.startswith("_invoke_"))
@@ -32,7 +32,7 @@ def senders() -> Generator[Named]:
 
 
 def starters() -> Generator[Named]:
-    """Give the functions after which there are others to call."""
+    """Yield the functions that create an RPC agent or a process group."""
     if _RPC in sys.modules:
         yield sys.modules[_RPC], "_set_and_start_rpc_agent"
     if torch.distributed.is_available():
@@ -40,6 +40,6 @@ def starters() -> Generator[Named]:
 
 
 def _takes_tensors(owner: object, name: str) -> bool:
-    """Does the signature, which the text of a method begins with, have tensors?"""
+    """Return whether a method's docstring, which begins with its signature, has tensors."""
     method = getattr(owner, name)
     return callable(method) and "torch.Tensor" in (method.__doc__ or "")

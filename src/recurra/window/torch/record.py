@@ -1,9 +1,8 @@
-"""A PyTorch program → the operators it calls: shapes, memory read and written, time on this CPU.
+"""A PyTorch program → its operators, with shapes, memory read and written, and time on this CPU.
 
-Views are no operators. Every allocation gets numbers of its own and is kept until the recording
-ends, so that memory that is used again orders nothing. `x.item()`, and all that calls it, is an
-operator whose result the host waits for; `x.tolist()` and `x.numpy()` of CPU tensors pass by the
-dispatcher and are not seen.
+Views are no operators. Every allocation has its own addresses and is kept alive until the recording
+ends, so that reuse of memory orders nothing. `x.item()` is an operator whose result the host waits
+for; `x.tolist()` and `x.numpy()` of CPU tensors bypass the dispatcher and are not recorded.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from recurra.window.task import Segment
 
 Shape = tuple[int, ...]
-ALIGN = 256  # between the numbers of two allocations
+ALIGN = 256  # of the addresses of allocations
 
-# Schemas that do not say all that is written (pytorch issue 73050): operator → (argument that must
-# be true, arguments that are then written).
+# Schemas with undeclared writes (pytorch issue 73050): operator → (argument that must be true,
+# arguments that are then written).
 _SILENT_WRITES = {
     "aten::native_batch_norm": (5, (3, 4)),
     "aten::_native_batch_norm_legit": (5, (3, 4)),
@@ -46,7 +45,7 @@ class RecordedOperator:
 
 
 def record(program: Callable[[], object]) -> tuple[RecordedOperator, ...]:
-    """Runs the program once, and gives its operators in order."""
+    """Run a program once, and return its operators in order."""
     recorder = _Recorder()
     with recorder:
         program()
@@ -57,7 +56,7 @@ class _Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.operators: list[RecordedOperator] = []
-        self._bases: dict[int, int] = {}  # storage → the number its memory begins with
+        self._bases: dict[int, int] = {}  # storage → its first address
         self._kept: list[torch.Tensor] = []
         self._next = 0
 
@@ -68,12 +67,12 @@ class _Recorder(TorchDispatchMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        given = dict(kwargs or {})
+        keywords = dict(kwargs or {})
         begin = time.perf_counter()
-        result = func(*args, **given)
+        result = func(*args, **keywords)
         us = (time.perf_counter() - begin) * 1e6
         schema = func._schema
-        read, written = _arguments(schema, args, given)
+        read, written = _arguments(schema, args, keywords)
         outputs = list(_tensors(result))
         fresh = [t for t in outputs if not any(_same_memory(t, a) for a in (*read, *written))]
         host = schema.name in _READS_BY_HOST
@@ -96,7 +95,7 @@ class _Recorder(TorchDispatchMode):
         return tuple(dict.fromkeys(self._segment(t) for t in tensors if t.numel()))
 
     def _segment(self, tensor: torch.Tensor) -> Segment:
-        """The segment from the first to the last byte that a tensor with these strides touches."""
+        """Return the segment from a tensor's first to its last byte."""
         storage = tensor.untyped_storage()
         key = storage._cdata  # pyright: ignore[reportPrivateUsage]
         if key not in self._bases:
@@ -110,15 +109,15 @@ class _Recorder(TorchDispatchMode):
 
 
 def _arguments(
-    schema: torch.FunctionSchema, args: Sequence[object], given: Mapping[str, object]
+    schema: torch.FunctionSchema, args: Sequence[object], keywords: Mapping[str, object]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The tensors that a call reads, and those it writes in place."""
+    """Return the tensors that a call reads, and those that it writes in place."""
     switch, silent = _SILENT_WRITES.get(schema.name, (0, ()))
     also = silent if silent and len(args) > switch and args[switch] else ()
     read: list[torch.Tensor] = []
     written: list[torch.Tensor] = []
     for k, argument in enumerate(schema.arguments):
-        value = args[k] if k < len(args) else given.get(argument.name)
+        value = args[k] if k < len(args) else keywords.get(argument.name)
         writes = (argument.alias_info is not None and argument.alias_info.is_write) or k in also
         for tensor in _tensors(value):
             if writes:

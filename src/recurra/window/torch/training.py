@@ -4,10 +4,10 @@
     loss = criterion(model(x), y)
     loss.backward()
 
-A result that comes later has no history, so that `concurrent` refuses gradients. AOTAutograd traces
-the operators of a function and those of its gradient ahead of time, as two graphs without history;
-each is run inside a block of its own, as it is: nothing is fused, recomputed or decomposed. What
-torch.compile cannot trace runs as ever, outside of the window.
+A deferred result has no history, so `concurrent` refuses gradients. AOTAutograd traces the
+operators of a function and of its gradient ahead of time, as two graphs without history; each runs
+inside a block of its own, without fusion, recomputation or decomposition. Code that torch.compile
+cannot trace runs outside of the window.
 """
 
 from __future__ import annotations
@@ -37,26 +37,25 @@ def backend(
     check: bool = False,
     block: Block | None = None,
 ) -> Callable[..., object]:
-    """Make a backend of `torch.compile(.., backend=..)` that runs both graphs on `threads` threads.
+    """Return a backend of `torch.compile(.., backend=..)` that runs both graphs in windows.
 
-    Values and gradients are equal to eager ones to the last bit, but for the gradient of `prod`, of
-    which PyTorch has another formula for what it traces. Takes what `concurrent` takes, and
-    raises as it does: WindowError at once for numbers that cannot be, BuildError where the native
-    part cannot be built; KernelError where an operator fails. What all graphs did is added up in
-    `block`.
+    Values and gradients are equal to eager ones to the last bit, except the gradient of `prod`, for
+    which PyTorch traces another formula. Options and errors are those of `concurrent`: WindowError
+    at once for impossible numbers, BuildError where the native part cannot be built; KernelError
+    where an operator fails. `block` has the sums of the counts of all graphs.
     """
     load_native(threads, slots, folder)
     counts: dict[str, float] = {} if block is None else block.counts
 
     def graph(module: torch.fx.GraphModule, _: Sequence[object]) -> object:
-        def run(*given: object) -> object:
+        def run(*args: object) -> object:
             open_block = concurrent(threads, slots, policy=policy, folder=folder, check=check)
             with torch.no_grad(), open_block as one:
-                made = module(*given)
+                results = module(*args)
             for name, count in one.counts.items():
                 gain = name == "predicted gain"
                 counts[name] = count if gain else counts.get(name, 0) + count
-            return made
+            return results
 
         return boxed(run)
 
@@ -67,29 +66,29 @@ def backend(
         partition_fn=default_partition,
     )
 
-    def compiled(module: torch.fx.GraphModule, given: Sequence[object], **more: object) -> object:
-        with _kept_whole():
-            return traced(module, given, **more)
+    def compiled(module: torch.fx.GraphModule, args: Sequence[object], **options: object) -> object:
+        with _undecomposed():
+            return traced(module, args, **options)
 
     return compiled
 
 
 @contextmanager
-def _kept_whole() -> Generator[None]:
-    """Inside, interpolation is traced as the operator that it is.
+def _undecomposed() -> Generator[None]:
+    """Trace interpolation as one operator inside.
 
-    PyTorch would trace what its forms in Python consist of, which round otherwise than the kernels.
+    PyTorch's decompositions in Python round differently from its kernels.
     """
-    taken: list[tuple[Any, DispatchKey, object]] = []
+    removed: list[tuple[Any, DispatchKey, object]] = []
     for op in _interpolations():
         for key in (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd):
             if key in op.py_kernels:
-                taken.append((op, key, op.py_kernels.pop(key)))
+                removed.append((op, key, op.py_kernels.pop(key)))
                 op._dispatch_cache.clear()
     try:
         yield
     finally:
-        for op, key, form in taken:
+        for op, key, form in removed:
             op.py_kernels[key] = form
             op._dispatch_cache.clear()
 

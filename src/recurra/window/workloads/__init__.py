@@ -1,7 +1,7 @@
 """Programs like those of the paper, in PyTorch: inference and simulation.
 
-None is the published model: they have its structure (what depends on what, what depends on data) at
-sizes of the same order, with weights from a seed.
+They are not the published models, but have their structure (dependences, and control flow by data)
+at sizes of the same order, with weights from a seed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES = tuple(name for names in _WHERE.values() for name in names)
 
 @dataclass(frozen=True)
 class TorchWorkload:
-    """`run()` computes one result, a tensor or several; the same for the same seed."""
+    """A program: `run()` returns a tensor or several, the same for the same seed."""
 
     name: str
     family: str
@@ -31,9 +31,9 @@ class TorchWorkload:
 
 
 def make(name: str, *, batch: int = 0, seed: int = 0) -> TorchWorkload:
-    """A workload by name. `batch` 0 is the paper's: 1 image, or 2048 environments.
+    """Return a workload by name. `batch` 0 is the paper's: 1 image, or 2048 environments.
 
-    Raises WindowError for a name that is none, and a batch that is negative.
+    Raises WindowError for an unknown name, and a negative batch.
     """
     family = next((family for family, names in _WHERE.items() if name in names), None)
     if family is None:

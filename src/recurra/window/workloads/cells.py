@@ -30,7 +30,7 @@ AMOEBANET_A: tuple[Pair, ...] = (
 
 
 def operation(name: str, channels: int) -> nn.Module:
-    """Make an operation by its name in a cell."""
+    """Return an operation by its name in a cell."""
     if name.startswith("sep"):
         return Separable(channels, int(name[3:]), times=2)
     return {
@@ -41,7 +41,7 @@ def operation(name: str, channels: int) -> nn.Module:
 
 
 class NasCell(nn.Module):
-    """Pairs of operations that are added; results that no pair reads are joined."""
+    """A cell of pairs of operations, whose sums are concatenated unless another pair reads them."""
 
     def __init__(self, pairs: Sequence[Pair], channels: int):
         super().__init__()
@@ -136,7 +136,7 @@ def _sum(parts: Sequence[Tensor]) -> Tensor:
 
 
 def program(name: str, batch: int, seed: int) -> Callable[[], Tensor]:
-    """One inference."""
+    """Return a function that runs one inference."""
     kinds: dict[str, Callable[[], nn.Module]] = {
         "nasnet": lambda: Cells(NASNET_A),
         "amoebanet": lambda: Cells(AMOEBANET_A),

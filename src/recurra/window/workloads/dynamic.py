@@ -1,4 +1,4 @@
-"""Networks whose path depends on the image: the host reads a decision, and launches accordingly."""
+"""Networks with control flow by data: the host reads decisions, and launches accordingly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recurra.window.workloads.layers import Inverted, Separable, image_program
 
 
 class InstaNas(nn.Module):
-    """A controller looks at the image and picks, for every layer, which of five blocks it uses."""
+    """InstaNAS: a controller chooses the blocks of every layer from the image."""
 
     def __init__(self, channels: int = 32, layers: int = 10):
         super().__init__()
@@ -31,21 +31,21 @@ class InstaNas(nn.Module):
         self.head = nn.Linear(channels, 10)
 
     def forward(self, tensor: Tensor) -> Tensor:
-        wanted = (self.controller(tensor).mean(0) > 0).view(len(self.blocks), -1)
+        chosen = (self.controller(tensor).mean(0) > 0).view(len(self.blocks), -1)
         h = self.stem(tensor)
         for k, blocks in enumerate(self.blocks):
-            h = self._layer(h, blocks, wanted[k])
+            h = self._layer(h, blocks, chosen[k])
         return self.head(h.mean((2, 3)))
 
-    def _layer(self, hidden: Tensor, blocks: nn.Module, wanted: Tensor) -> Tensor:
-        """The mean of the chosen blocks; the layer is skipped if none is."""
-        bits = int((wanted * 2 ** torch.arange(wanted.numel())).sum().item())
+    def _layer(self, hidden: Tensor, blocks: nn.Module, chosen: Tensor) -> Tensor:
+        """Return the mean of the chosen blocks; the layer is skipped if there are none."""
+        bits = int((chosen * 2 ** torch.arange(chosen.numel())).sum().item())
         used = [block(hidden) for k, block in enumerate(blocks.children()) if bits >> k & 1]
         return torch.stack(used).mean(0) if used else hidden
 
 
 class Routing(nn.Module):
-    """Cells on three scales; each one's gate opens ways to finer, the same and coarser scales."""
+    """Dynamic routing: cells on three scales, with gates to finer, equal and coarser scales."""
 
     def __init__(self, channels: int = 24, layers: int = 8):
         super().__init__()
@@ -85,8 +85,7 @@ class Routing(nn.Module):
         return out
 
     def _open(self, gate: Tensor, scale: int) -> list[int]:
-        """0 finer, 1 the same, 2 coarser: those whose gate is positive and that there are; the same
-        if none is."""
+        """Return the open gates: 0 finer, 1 the same, 2 coarser; the same scale if none is open."""
         bits = int(((gate > 0) * 2 ** torch.arange(3)).sum().item())
         ways = [w for w in range(3) if bits >> w & 1 and 0 <= scale + w - 1 < 3]
         return ways or [1]
@@ -99,7 +98,7 @@ def _rescaled(tensor: Tensor, coarser: int) -> Tensor:
 
 
 class Conditional(nn.Module):
-    """A convolution whose weight is mixed anew for every image, of four experts' weights."""
+    """A convolution whose weight is a mixture of experts' weights, by the image."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, groups: int = 1, experts: int = 4):
         super().__init__()
@@ -120,7 +119,7 @@ class Conditional(nn.Module):
 
 
 class CondConv(nn.Module):
-    """EfficientNet's blocks, with squeeze-and-excitation, of conditional convolutions."""
+    """CondConv: EfficientNet's blocks, with squeeze-and-excitation, of conditional convolutions."""
 
     def __init__(self, channels: int = 32, layers: int = 8):
         super().__init__()
@@ -154,7 +153,7 @@ class CondConv(nn.Module):
 
 
 def program(name: str, batch: int, seed: int) -> Callable[[], Tensor]:
-    """One inference."""
+    """Return a function that runs one inference."""
     kinds: dict[str, Callable[[], nn.Module]] = {
         "instanas": InstaNas,
         "routing": Routing,

@@ -1,4 +1,4 @@
-"""Layers that mobile networks are made of. Inference only: normalization uses stored statistics."""
+"""Layers of mobile networks, for inference: normalization uses stored statistics."""
 
 from __future__ import annotations
 
@@ -12,23 +12,15 @@ from torch.nn import functional as F
 class Separable(nn.Module):
     """relu, depthwise convolution k×k, convolution 1×1, normalization; `times` in a row."""
 
-    def __init__(self, channels: int, kernel: int, times: int = 1, stride: int = 1):
+    def __init__(self, channels: int, kernel: int, times: int = 1):
         super().__init__()
         self.layers = nn.ModuleList(
             nn.Sequential(
-                nn.Conv2d(
-                    channels,
-                    channels,
-                    kernel,
-                    stride if k == 0 else 1,
-                    kernel // 2,
-                    groups=channels,
-                    bias=False,
-                ),
+                nn.Conv2d(channels, channels, kernel, 1, kernel // 2, groups=channels, bias=False),
                 nn.Conv2d(channels, channels, 1, bias=False),
                 nn.BatchNorm2d(channels),
             )
-            for k in range(times)
+            for _ in range(times)
         )
 
     def forward(self, tensor: Tensor) -> Tensor:
@@ -38,7 +30,7 @@ class Separable(nn.Module):
 
 
 class Inverted(nn.Module):
-    """MobileNet's block: wider by `expand`, depthwise k×k, narrow again, plus what came in."""
+    """MobileNet's block: wider by `expand`, depthwise k×k, narrow again, plus the input."""
 
     def __init__(self, channels: int, kernel: int, expand: int):
         super().__init__()
@@ -61,7 +53,7 @@ class Inverted(nn.Module):
 def image_program(
     make: Callable[[], nn.Module], batch: int, seed: int, size: int = 32
 ) -> Callable[[], Tensor]:
-    """A network from a seed, on random images [batch or 1, 3, size, size], without gradients."""
+    """Return a network from a seed, on random images [batch or 1, 3, size, size]."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = make().eval()

@@ -1,8 +1,8 @@
-"""Rigid bodies as deep-RL simulators step them: many environments at once, body by body.
+"""Rigid-body simulation as in deep-RL simulators: many environments at once, body by body.
 
 Maximal coordinates: every body has its own position, rotation, velocity and spin, [batch, 3 or 4],
-joints are springs with damping and a motor, contacts are penalties. Which pairs of bodies are
-looked at closely depends on where they are: one read by the host in every step.
+joints are springs with damping and a motor, contacts are penalties. Contacts are computed for pairs
+of bodies that are near each other: one read by the host in every step.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ NEAR = 1.0  # distance below which a pair may touch
 
 @dataclass(frozen=True)
 class System:
-    """Bodies are numbers; a joint holds two of them together; feet touch the ground, pairs each
-    other."""
+    """The numbers of bodies, the joints between two of them, the feet on the ground, and the pairs
+    that may touch.
+    """
 
     bodies: int
     joints: tuple[tuple[int, int], ...]
@@ -34,7 +35,7 @@ def _chain(*bodies: int) -> tuple[tuple[int, int], ...]:
 
 
 def _legs(torso: int, first: int, legs: int, parts: int) -> tuple[tuple[int, int], ...]:
-    """Legs of `parts` bodies each, numbered from `first`."""
+    """Return the joints of legs of `parts` bodies each, numbered from `first`."""
     return tuple(
         joint
         for leg in range(legs)
@@ -67,7 +68,7 @@ class Bodies:
 
 
 def program(name: str, batch: int, seed: int) -> Callable[[], list[Tensor]]:
-    """Two steps from a random state; gives every body's place and rotation."""
+    """Return a function of two steps from a random state to every body's place and rotation."""
     system = SYSTEMS[name]
     batch = batch or BATCH
     rng = torch.Generator().manual_seed(seed)
@@ -112,7 +113,7 @@ def _joint(
     force: list[Tensor],
     torque: list[Tensor],
 ) -> None:
-    """A spring between two anchors, damping, and a motor around their common axis."""
+    """Add a spring between two anchors, damping, and a motor around their common axis."""
     a, b = pair
     here = rotate(state.rotation[a], anchor[0].expand_as(state.place[a]))
     there = rotate(state.rotation[b], anchor[1].expand_as(state.place[b]))
@@ -125,14 +126,14 @@ def _joint(
 
 
 def _ground(state: Bodies, foot: int, force: list[Tensor]) -> None:
-    """The plane z = 0 pushes back, and rubs."""
+    """Add the contact force and friction of the plane z = 0."""
     depth = torch.relu(-state.place[foot][:, 2:])
     up = torch.cat([-state.speed[foot][:, :2] * depth, 100.0 * depth], 1)
     force[foot] = force[foot] + up
 
 
 def _close(state: Bodies, pairs: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
-    """The pairs that are near in any environment: the host reads one number to know them."""
+    """Return the pairs that are near in any environment, by one read of the host."""
     if not pairs:
         return []
     distances = [(state.place[a] - state.place[b]).square().sum(1).amin() for a, b in pairs]
@@ -142,7 +143,7 @@ def _close(state: Bodies, pairs: tuple[tuple[int, int], ...]) -> list[tuple[int,
 
 
 def _contact(state: Bodies, left: int, right: int, force: list[Tensor]) -> None:
-    """Two spheres of radius a quarter that overlap push each other away."""
+    """Add the contact force of two spheres of radius 1/4."""
     apart = state.place[right] - state.place[left]
     distance = apart.norm(dim=1, keepdim=True) + 1e-6
     push = 100.0 * torch.relu(0.5 - distance) * apart / distance
@@ -150,7 +151,7 @@ def _contact(state: Bodies, left: int, right: int, force: list[Tensor]) -> None:
 
 
 def _integrate(state: Bodies, body: int, force: Tensor, torque: Tensor) -> None:
-    """Semi-implicit Euler; the rotation stays a unit quaternion."""
+    """Integrate by semi-implicit Euler; the rotation stays a unit quaternion."""
     state.speed[body] = state.speed[body] + DT * force
     state.place[body] = state.place[body] + DT * state.speed[body]
     state.spin[body] = state.spin[body] + DT * torque
@@ -162,7 +163,7 @@ def _integrate(state: Bodies, body: int, force: Tensor, torque: Tensor) -> None:
 
 
 def rotate(quaternions: Tensor, vectors: Tensor) -> Tensor:
-    """Vectors [batch, 3] turned by unit quaternions [batch, 4]."""
+    """Rotate vectors [batch, 3] by unit quaternions [batch, 4]."""
     scalar, axis = quaternions[:, :1], quaternions[:, 1:]
     once = torch.linalg.cross(axis, vectors)
     return vectors + 2.0 * (scalar * once + torch.linalg.cross(axis, once))

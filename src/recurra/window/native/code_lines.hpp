@@ -1,4 +1,4 @@
-// The line of the program that calls an operator: found in some ns, told in words if it fails.
+// The line of the program that calls an operator, found in some ns, and described for errors.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,7 +11,7 @@
 
 #include "engine.hpp"
 
-// Python 3.11 shows what runs in a thread without its lock, and without making objects of it.
+// Python 3.11 has frames that can be read without its lock and without objects.
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
 #define RECURRA_FRAMES
 #define Py_BUILD_CORE
@@ -21,7 +21,7 @@
 
 namespace recurra {
 
-// Whether this is torch's own. What was asked once is kept, so that its address is never another's.
+// Returns whether code is torch's own. Code objects are kept alive, so that addresses stay unique.
 inline bool of_torch(PyCodeObject* code) {
   static std::unordered_map<const void*, bool> known;
   auto [found, missing] = known.try_emplace(code, false);
@@ -34,12 +34,12 @@ inline bool of_torch(PyCodeObject* code) {
   return found->second;
 }
 
-// The innermost place of this thread that is not in torch's own modules. One caller at a time.
+// Returns the innermost line of this thread outside of torch's modules. One caller at a time.
 #ifdef RECURRA_FRAMES
-inline Place place() {
+inline CodeLine code_line() {
   const PyThreadState* thread = PyGILState_GetThisThreadState();
   const _PyInterpreterFrame* frame = thread ? thread->cframe->current_frame : nullptr;
-  static const PyCodeObject* last = nullptr;  // not torch's, and kept
+  static const PyCodeObject* last = nullptr;  // not torch's, and kept alive
   while (frame && frame->f_code != last && of_torch(frame->f_code)) frame = frame->previous;
   if (!frame) return {};
   last = frame->f_code;
@@ -47,10 +47,10 @@ inline Place place() {
   return {frame->f_code, static_cast<int>(words * static_cast<long>(sizeof(_Py_CODEUNIT)))};
 }
 #else
-inline Place place() {
+inline CodeLine code_line() {
   const nanobind::gil_scoped_acquire acquire;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-  Place found;
+  CodeLine found;
   while (frame && !found.code) {
     PyCodeObject* code = PyFrame_GetCode(frame);
     if (!of_torch(code)) found = {code, PyFrame_GetLasti(frame)};
@@ -64,12 +64,12 @@ inline Place place() {
 }
 #endif
 
-inline std::string told_place(const Place& place) {
-  if (!place.code) return "an unknown line";
+inline std::string describe_code_line(const CodeLine& line) {
+  if (!line.code) return "an unknown line";
   const nanobind::gil_scoped_acquire acquire;
-  auto* code = const_cast<PyCodeObject*>(static_cast<const PyCodeObject*>(place.code));
+  auto* code = const_cast<PyCodeObject*>(static_cast<const PyCodeObject*>(line.code));
   const char* file = PyUnicode_AsUTF8(code->co_filename);
-  return std::string(file ? file : "?") + ":" + std::to_string(PyCode_Addr2Line(code, place.at));
+  return std::string(file ? file : "?") + ":" + std::to_string(PyCode_Addr2Line(code, line.at));
 }
 
 }  // namespace recurra

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from recurra.window import Executor, WindowError, fill, kernel
-from recurra.window.turn_lock import Turn
+from recurra.window.token_lock import TokenLock
 
 
 def together(count: int, work: Callable[[], None]) -> None:
@@ -22,7 +22,7 @@ def together(count: int, work: Callable[[], None]) -> None:
 
 
 def test_one_thread_at_a_time() -> None:
-    turn, inside, most = Turn(), [0], [0]
+    lock, inside, most = TokenLock(), [0], [0]
 
     def alone(k: int) -> None:
         inside[0] += 1
@@ -33,39 +33,39 @@ def test_one_thread_at_a_time() -> None:
 
     def work() -> None:
         for k in range(300):
-            turn.during(lambda: alone(k))  # noqa: B023 it is called at once
+            lock.run(lambda: alone(k))  # noqa: B023 it is called at once
 
     together(4, work)
     assert most == [1]
-    assert not turn.taken()
-    assert turn.asleep == 0
+    assert not lock.owner
+    assert lock.waiting == 0
 
 
 def test_again_by_who_has_it() -> None:
-    turn = Turn()
+    lock = TokenLock()
 
     def work() -> None:
-        assert turn.mine()
-        turn.during(lambda: None)
-        assert turn.mine()
+        assert lock.is_mine()
+        lock.run(lambda: None)
+        assert lock.is_mine()
         seen: list[bool] = []
-        together(1, lambda: seen.append(turn.mine()))
+        together(1, lambda: seen.append(lock.is_mine()))
         assert seen == [False]
 
-    turn.during(work)
-    assert not turn.mine()
-    assert not turn.taken()
+    lock.run(work)
+    assert not lock.is_mine()
+    assert not lock.owner
 
 
 def test_it_is_given_back_when_something_is_raised() -> None:
-    turn, seen = Turn(), list[bool]()
+    lock, seen = TokenLock(), list[bool]()
 
     def fails() -> None:
         raise KeyError
 
     with pytest.raises(KeyError):
-        turn.during(fails)
-    together(1, lambda: seen.append(turn.during(turn.mine)))
+        lock.run(fails)
+    together(1, lambda: seen.append(lock.run(lock.is_mine)))
     assert seen == [True]
 
 

@@ -1,4 +1,4 @@
-// What ran when, and on which thread, while somebody wants to know.
+// A recorder of the times and threads of operators, for timelines.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,40 +14,40 @@
 
 namespace recurra {
 
-class Diary {
+class SpanRecorder {
  public:
-  // In µs since the diary was begun; thread 0 is the one that did that.
-  struct Ran {
+  // In µs since `begin`; thread 0 is the one that called it.
+  struct Span {
     std::string name;
     std::size_t thread;
     double start, stop;
   };
 
-  // An operator that runs until this goes out of scope.
-  class Entry {
+  // Records an operator until the end of the scope.
+  class Scope {
    public:
-    explicit Entry(const c10::OperatorHandle& op);
-    ~Entry();
-    Entry(const Entry&) = delete;
-    Entry& operator=(const Entry&) = delete;
+    explicit Scope(const c10::OperatorHandle& op);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
 
    private:
     const c10::OperatorHandle* op_ = nullptr;
     Clock::time_point begin_;
   };
 
-  void begin(bool wanted) {
+  void begin(bool enabled) {
     const std::lock_guard lock(mutex_);
-    ran_.clear(), threads_.clear();
+    spans_.clear(), threads_.clear();
     threads_.emplace(std::this_thread::get_id(), 0);
     since_ = Clock::now();
-    wanted_ = wanted;
+    enabled_ = enabled;
   }
 
-  // The newest.
-  std::deque<Ran> ran() {
+  // Returns the newest spans.
+  std::deque<Span> spans() {
     const std::lock_guard lock(mutex_);
-    return ran_;
+    return spans_;
   }
 
  private:
@@ -57,28 +57,28 @@ class Diary {
     const std::lock_guard lock(mutex_);
     const std::size_t thread =
         threads_.try_emplace(std::this_thread::get_id(), threads_.size()).first->second;
-    ran_.push_back({c10::toString(op.operator_name()), thread, us_between(since_, begin),
+    spans_.push_back({c10::toString(op.operator_name()), thread, us_between(since_, begin),
                     us_between(since_, end)});
-    if (ran_.size() > kMost) ran_.pop_front();
+    if (spans_.size() > kMost) spans_.pop_front();
   }
 
-  std::atomic<bool> wanted_{false};
+  std::atomic<bool> enabled_{false};
   std::mutex mutex_;
   Clock::time_point since_;
   std::map<std::thread::id, std::size_t> threads_;
-  std::deque<Ran> ran_;
+  std::deque<Span> spans_;
 };
 
-inline Diary diary;
+inline SpanRecorder span_recorder;
 
-inline Diary::Entry::Entry(const c10::OperatorHandle& op) {
-  if (!diary.wanted_.load(std::memory_order_relaxed)) return;
+inline SpanRecorder::Scope::Scope(const c10::OperatorHandle& op) {
+  if (!span_recorder.enabled_.load(std::memory_order_relaxed)) return;
   op_ = &op;
   begin_ = Clock::now();
 }
 
-inline Diary::Entry::~Entry() {
-  if (op_) diary.add(*op_, begin_, Clock::now());
+inline SpanRecorder::Scope::~Scope() {
+  if (op_) span_recorder.add(*op_, begin_, Clock::now());
 }
 
 }  // namespace recurra

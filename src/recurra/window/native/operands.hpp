@@ -1,5 +1,4 @@
-// The tensors that an operator is given: whether its call may be deferred, and what it reads and
-// writes.
+// The tensor operands of a call: its reads and writes, and whether it may be deferred.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,9 +13,9 @@
 
 namespace recurra {
 
-// Storages whose memory was given away, so that somebody outside may use it. Their memory is not
-// kept: an address is not another's as long as it is in here, and those that died are forgotten soon:
-// what is left of a storage lies between large pieces of free memory.
+// Storages whose memory was exported, so that other code may use it. Weak references keep their
+// addresses unique but not their memory. Expired ones are removed soon, since their remains
+// fragment the heap.
 class Exported {
  public:
   void insert(const c10::Storage& storage) {
@@ -50,11 +49,11 @@ class Exported {
 };
 
 inline Exported exported;
-inline Accesses segments;  // used again
+inline Accesses segments;  // reused
 
-// Whether somebody else may look at this memory, or change it, without an operator: NumPy, which
-// makes storages that cannot be resized, the program itself by an object of the storage, whom it
-// was given inside this block, or who allocated it.
+// Returns whether memory may be read or written without an operator: by NumPy (whose storages
+// cannot be resized), by the program through a storage object, by code to which it was exported
+// inside this block, or by a foreign allocator.
 inline bool shared(const c10::StorageImpl* storage) {
   const at::DataPtr& data = const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks();
   const bool ours = !data.get() || ResultMemory::allocated(data);
@@ -63,7 +62,8 @@ inline bool shared(const c10::StorageImpl* storage) {
   return (slot->load_pyobj() && !slot->has_unique_reference()) || exported.has(storage);
 }
 
-// The keys of strided tensors on the CPU without anything that an operator, run later, would not see.
+// The keys of plain tensors: strided, on the CPU, without state that a deferred operator would
+// miss.
 inline constexpr c10::DispatchKeySet kPlain{
     c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutocastCPU,
     c10::DispatchKey::ADInplaceOrView};
@@ -73,52 +73,52 @@ inline bool plain(const at::Tensor& t) {
   return t.layout() == c10::kStrided && t.has_storage();
 }
 
-// Whether a call has nothing but plain tensors, and no transform or mode of Python's around it: an
-// operator that consists of others may have a kernel of its own for what is not plain.
+// Returns whether a call has only plain tensors, and no transform or Python mode around it: a
+// composite may have its own kernel for other tensors.
 inline bool plain(c10::DispatchKeySet keys) {
   constexpr c10::DispatchKeySet usual = kPlain.add(kKey).add(c10::DispatchKey::BackendSelect);
   return !(keys.raw_repr() & ~usual.raw_repr());
 }
 
-// Tensors among the arguments, where they are.
-struct Touched {
+// The tensors among the arguments, by address.
+struct Operands {
   c10::SmallVector<const at::Tensor*, 8> reads, writes;
   bool any = false, plain = true, shared = false, gradient = false;
 };
 
-inline void touch(Touched& touched, const at::Tensor& t, bool writes) {
+inline void add_operand(Operands& operands, const at::Tensor& t, bool writes) {
   if (!t.defined()) return;
-  touched.any = true;
-  touched.gradient |= t.requires_grad();
-  (writes ? touched.writes : touched.reads).push_back(&t);
+  operands.any = true;
+  operands.gradient |= t.requires_grad();
+  (writes ? operands.writes : operands.reads).push_back(&t);
   if (!plain(t)) {
-    touched.plain = false;
+    operands.plain = false;
     return;
   }
-  touched.shared |= shared(t.storage().unsafeGetStorageImpl());
-  // Derivatives that go forward are carried by the autograd keys, which a deferred call leaves out;
-  // these also refuse to write tensors of inference mode outside of it.
+  operands.shared |= shared(t.storage().unsafeGetStorageImpl());
+  // Autograd keys, which a deferred call excludes, carry forward derivatives, and refuse to write
+  // tensors of inference mode outside of it.
   const bool carries = t.unsafeGetTensorImpl()->autograd_meta() && t._fw_grad(0).defined();
   const bool refused = writes && t.is_inference() && !c10::InferenceMode::is_enabled();
-  touched.plain &= !carries && !refused;
+  operands.plain &= !carries && !refused;
 }
 
-inline void touch(Touched& touched, const c10::IValue& v, bool writes) {
+inline void add_operand(Operands& operands, const c10::IValue& v, bool writes) {
   if (v.isTensor()) {
-    touch(touched, v.toTensor(), writes);
+    add_operand(operands, v.toTensor(), writes);
   } else if (v.isList() && !v.isIntList() && !v.isDoubleList() && !v.isBoolList()) {
-    for (const c10::IValue& one : v.toListRef()) touch(touched, one, writes);
+    for (const c10::IValue& one : v.toListRef()) add_operand(operands, one, writes);
   }
 }
 
-inline const Accesses& accesses(const Touched& touched) {
+inline const Accesses& accesses(const Operands& operands) {
   segments.reads.clear(), segments.writes.clear();
-  for (const at::Tensor* t : touched.reads) segments.reads.push_back(segment_of(*t));
-  for (const at::Tensor* t : touched.writes) segments.writes.push_back(segment_of(*t));
+  for (const at::Tensor* t : operands.reads) segments.reads.push_back(segment_of(*t));
+  for (const at::Tensor* t : operands.writes) segments.writes.push_back(segment_of(*t));
   return segments;
 }
 
-// They outlive the arguments.
+// Copies references, which outlive the arguments.
 inline std::vector<at::Tensor> kept(c10::ArrayRef<const at::Tensor*> tensors) {
   std::vector<at::Tensor> found;
   for (const at::Tensor* t : tensors) found.push_back(*t);

@@ -1,6 +1,6 @@
-"""The rule that decides what is deferred, as a table: see native/rule.hpp, which is the rule.
+"""The table of the rule in native/rule.hpp, which decides for every operator if it is deferred.
 
-print(recurra.window.torch.rule.table())
+print(recurra.window.torch.operator_rules.table())
 
 aten::add.Tensor   defers   it gives new tensors
 aten::view         passes   a view
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from recurra.window.native.build import TORCH
-from recurra.window.native.twin import load
+from recurra.window.native.native_window import load
 
 Way = Literal["unknown", "passes", "shapes", "caller", "defers"]  # kWays in native/rule.hpp
 WAYS: dict[Way, str] = {
@@ -36,14 +36,13 @@ class OperatorRule:
 
 @dataclass(frozen=True)
 class OperatorTable:
-    """All of PyTorch's own operators, by name. Whatever is not here is unknown."""
+    """The rules of PyTorch's own operators, by name; all others are unknown."""
 
     entries: dict[str, OperatorRule]
 
     def __getitem__(self, name: str) -> OperatorRule:
-        return self.entries.get(
-            name, OperatorRule("unknown", "it is not one of PyTorch's own operators")
-        )
+        unknown = OperatorRule("unknown", "it is not one of PyTorch's own operators")
+        return self.entries.get(name, unknown)
 
     def __str__(self) -> str:
         width = max(map(len, self.entries))
@@ -51,8 +50,6 @@ class OperatorTable:
 
 
 def table(folder: Path | None = None) -> OperatorTable:
-    """The rule for every operator. Raises BuildError where the native part cannot be built."""
-    found = load(folder, TORCH).table()
-    return OperatorTable(
-        {name: OperatorRule(way, why) for name, (way, why) in sorted(found.items())}
-    )
+    """Return the rule of every operator; raise BuildError where the native part cannot be built."""
+    rows = sorted(load(folder, TORCH).table().items())
+    return OperatorTable({name: OperatorRule(way, why) for name, (way, why) in rows})

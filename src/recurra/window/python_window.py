@@ -1,15 +1,15 @@
-"""The window: tasks in program order → which of them may run now.
+"""The window in Python: tasks in program order → the tasks that may run now.
 
     offer → input FIFO → [slot slot slot slot] → take → (runs) → retire
                           pending ready executing
 
-A task enters the window when a slot is free, and is compared with all that is there; those it must
-follow are its upstream set. With an empty upstream set it is ready. A task that retires leaves all
-upstream sets, and its slot to the head of the FIFO (ACS, sections III-C, III-D, IV-B).
+A task enters the window when a slot is free, and is compared with all tasks there; those it must
+follow are its upstream set. A task with an empty upstream set is ready. A task that retires leaves
+all upstream sets, and its slot to the head of the FIFO (ACS, sections III-C, III-D, IV-B).
 
-This is the twin of the native window, and its oracle: plain, and never faster than it must be. What
-Ctrl-C interrupts here goes on at the next call: no call, after which it may come, stands between
-changes that belong together.
+This is the oracle of the native window, simple rather than fast. Work that Ctrl-C interrupts is
+completed by the next call: Ctrl-C comes after calls only, and none stands between changes that
+belong together.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Protocol
 
 from recurra.window.task import Task, WindowError, is_count
 
-LARGEST = 64  # slots: the native window's upstream sets are words of 64 bits
-MOST_QUEUED = 2**31  # tasks of the input FIFO: more than fit into memory
+LARGEST = 64  # slots: upstream sets of the native window are words of 64 bits
+MOST_QUEUED = 2**31  # tasks of the input FIFO
 
 
 class State(Enum):
@@ -35,7 +35,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Slot:
-    """A task in the window; `upstream` are the tickets of tasks that it waits for."""
+    """A task in the window; `upstream` has the tickets of the tasks that it waits for."""
 
     ticket: int
     state: State
@@ -47,39 +47,39 @@ class Slot:
 
 
 class Scheduler(Protocol):
-    """The interface of both windows, in Python and native. Tickets count tasks in program order."""
+    """The interface of both windows. Tickets number tasks in program order."""
 
-    def offer(self, task: Task) -> int | None:
-        """Takes the next task of the program, or None if the FIFO is full: run something first."""
+    def offer(self, task: Task, /) -> int | None:
+        """Append the next task of the program; None if the FIFO is full: run a task first."""
         ...
 
     def take(self) -> int | None:
-        """The oldest ready task, now executing; None if none is ready."""
+        """Start executing the oldest ready task; None if none is ready."""
         ...
 
-    def claim(self, ticket: int) -> bool:
-        """Takes this very task if it is ready."""
+    def claim(self, ticket: int, /) -> bool:
+        """Start executing a task if it is ready, and return whether it was."""
         ...
 
-    def retire(self, ticket: int) -> None:
-        """An executing task is done. Raises WindowError for any other."""
+    def retire(self, ticket: int, /) -> None:
+        """Remove an executing task that is done; raise WindowError for any other."""
         ...
 
     def slots(self) -> tuple[Slot, ...]:
-        """The tasks in the window, oldest first."""
+        """Return the tasks in the window, oldest first."""
         ...
 
     def waiting(self) -> int:
-        """The number of tasks in the FIFO."""
+        """Count the tasks in the FIFO."""
         ...
 
     def ready(self) -> int:
-        """The number of tasks that `take` would give."""
+        """Count the ready tasks."""
         ...
 
 
 class Window:
-    """`size` slots (1 to 64) behind a FIFO of at most `queue` tasks."""
+    """A Scheduler of `size` slots (1 to 64) behind a FIFO of at most `queue` tasks."""
 
     def __init__(self, size: int = 32, queue: int = 256):
         check_size(size, queue)
@@ -89,10 +89,9 @@ class Window:
         self._state: dict[int, State] = {}
         self._upstream: dict[int, set[int]] = {}
         self._next = 0
-        self._last = -1  # the newest that the window has had
+        self._last = -1  # the newest task that has entered the window
 
     def offer(self, task: Task) -> int | None:
-        """Takes the next task of the program, or None if the FIFO is full: run something first."""
         if len(self._fifo) == self.queue:
             return None
         ticket = self._next
@@ -102,8 +101,7 @@ class Window:
         return ticket
 
     def take(self) -> int | None:
-        """The oldest ready task, now executing; None if none is ready."""
-        self._fill()  # should it have been interrupted
+        self._fill()  # in case that it was interrupted
         for ticket, state in self._state.items():
             if state is State.READY:
                 self._state[ticket] = State.EXECUTING
@@ -111,14 +109,12 @@ class Window:
         return None
 
     def claim(self, ticket: int) -> bool:
-        """Takes this very task if it is ready."""
         if self._state.get(ticket) is not State.READY:
             return False
         self._state[ticket] = State.EXECUTING
         return True
 
     def retire(self, ticket: int) -> None:
-        """An executing task is done. Raises WindowError for any other."""
         if self._state.get(ticket) is not State.EXECUTING:
             raise not_executing(ticket, self._next, self.slots())
         for other, upstream in self._upstream.items():
@@ -129,15 +125,12 @@ class Window:
         self._fill()
 
     def slots(self) -> tuple[Slot, ...]:
-        """The tasks in the window, oldest first."""
         return tuple(Slot(t, s, frozenset(self._upstream[t])) for t, s in self._state.items())
 
     def waiting(self) -> int:
-        """The number of tasks in the FIFO."""
         return len(self._fifo)
 
     def ready(self) -> int:
-        """The number of tasks that `take` would give."""
         return sum(state is State.READY for state in self._state.values())
 
     def __str__(self) -> str:
@@ -145,7 +138,7 @@ class Window:
         return "\n".join([head, *(f"  {s} {self._tasks[s.ticket].name}" for s in self.slots())])
 
     def _fill(self) -> None:
-        """FIFO → free slots, in order: all that a task may depend on is in the window or done."""
+        """Move tasks from the FIFO to free slots, in order, so that all earlier tasks are known."""
         while self._fifo and len(self._tasks) < self.size:
             ticket, task = self._fifo[0]
             if ticket > self._last:
@@ -157,7 +150,7 @@ class Window:
 
 
 def check_size(size: int, queue: int) -> None:
-    """Raises WindowError for windows that cannot be."""
+    """Raise WindowError for impossible sizes."""
     if not is_count(size, LARGEST):
         raise WindowError(
             f"a window of {size!r} slots",
@@ -173,16 +166,16 @@ def check_size(size: int, queue: int) -> None:
 
 
 def not_executing(ticket: int, offered: int, slots: tuple[Slot, ...]) -> WindowError:
-    """A task retires that does not run: what it does instead."""
-    there = {slot.ticket: slot for slot in slots}
-    if ticket in there:
-        now = f"it is {there[ticket].state.value}"
+    """Return the error for a task that retires without executing, with its actual state."""
+    states = {slot.ticket: slot.state for slot in slots}
+    if ticket in states:
+        facts = f"it is {states[ticket].value}"
     elif not 0 <= ticket < offered:
-        now = "it was never offered"
-    elif ticket > max(there, default=-1) and there:
-        now = "it waits in the FIFO"
+        facts = "it was never offered"
+    elif ticket > max(states, default=-1) and states:
+        facts = "it waits in the FIFO"
     else:
-        now = "it has retired"
+        facts = "it has retired"
     return WindowError(
-        f"task {ticket} cannot retire", facts=now, hint="retire each task that take() gave, once"
+        f"task {ticket} cannot retire", facts=facts, hint="retire each task that take() gave, once"
     )

@@ -3,8 +3,8 @@
     env = gymnasium.make("LoopNest-v0", problems=[matmul(128, 128, 128)])
 
 Observations are `state.vector`s [loops, 20]; `info` has the mask of legal actions, the nest and its
-GFLOPS. An illegal action changes nothing and earns nothing, as in the published code. An episode is
-`actions.steps` actions long, and is then truncated: there is no action that ends it.
+GFLOPS. An illegal action changes nothing and its reward is 0, as in the published code. An episode
+is truncated after `actions.steps` actions: none of them ends it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from recurra.nest.state import WIDTH, Vector, graph, vector
 from recurra.nest.target import target
 
 ID = "LoopNest-v0"
-MOST = 2.0**31  # points of a loop: more do not fit into a tensor
+MOST = 2.0**31  # points of a loop: a tensor has fewer elements
 
 
 class LoopNestEnv(gymnasium.Env[Vector, np.int64]):
-    """Rewards are differences of GFLOPS, as shares of the machine's peak.
+    """An environment whose rewards are differences of GFLOPS, as shares of the machine's peak.
 
-    `problems` are drawn from at every reset, or chosen by `options={"problem": k}`. `evaluator`
-    gives GFLOPS of a problem's nests, by default measured on `backend`; `peak_gflops` is what
-    rewards are divided by, by default measured too. With both given, nothing is measured and an
-    episode depends on seed and actions alone.
+    Every reset draws one of `problems`, unless `options={"problem": k}` chooses it. `evaluator`
+    returns the evaluator of a problem, by default measurements on `backend`; `peak_gflops` is the
+    unit of rewards, by default measured too. With both, an episode depends on the seed and the
+    actions only.
     """
 
     metadata: dict[str, object] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012, as Gymnasium has it
@@ -57,7 +57,7 @@ class LoopNestEnv(gymnasium.Env[Vector, np.int64]):
             on = target(backend)
             peak_gflops = peak_gflops or peak(on, self.problems[0].dtype)
             evaluator = evaluator or (lambda p: Evaluator(p, on))
-        self._make, self.peak = evaluator, peak_gflops
+        self._new_evaluator, self.peak = evaluator, peak_gflops
         self._evaluators: dict[int, Evaluate] = {}
         loops = self.actions.max_loops
         self.observation_space = gymnasium.spaces.Box(0, MOST, (loops, WIDTH), np.float32)
@@ -80,20 +80,20 @@ class LoopNestEnv(gymnasium.Env[Vector, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, int] | None = None
     ) -> tuple[Vector, dict[str, object]]:
-        """An untiled nest, with the cursor on its first loop."""
+        """Begin with an untiled nest, the cursor on its first loop."""
         super().reset(seed=seed)
-        chosen = (options or {}).get("problem")
-        which = int(self.np_random.integers(len(self.problems))) if chosen is None else int(chosen)
-        if which not in self._evaluators:
-            self._evaluators[which] = self._make(self.problems[which])
-        self.evaluate = self._evaluators[which]
-        self.nest = untiled(self.problems[which])
+        k = (options or {}).get("problem")
+        k = int(self.np_random.integers(len(self.problems))) if k is None else int(k)
+        if k not in self._evaluators:
+            self._evaluators[k] = self._new_evaluator(self.problems[k])
+        self.evaluate = self._evaluators[k]
+        self.nest = untiled(self.problems[k])
         self.gflops = self.evaluate(self.nest)
         self.left = self.actions.steps
         return self._observation(), self._info()
 
     def step(self, action: int | np.int64) -> tuple[Vector, float, bool, bool, dict[str, object]]:
-        """Applies one action; the reward is (GFLOPS after - GFLOPS before) / peak."""
+        """Apply one action; the reward is (GFLOPS after - GFLOPS before) / peak."""
         assert self.nest is not None, "reset() comes first"
         name, before = self.actions.names[int(action)], self.gflops
         if self.actions.refusal(self.nest, name) is None:
@@ -113,25 +113,20 @@ class LoopNestEnv(gymnasium.Env[Vector, np.int64]):
         return {"action_mask": mask, "gflops": self.gflops, "nest": self.nest}
 
     def render(self) -> str:
-        """The nest, its GFLOPS and its graph, as text."""
+        """Return the nest, its GFLOPS and its graph as text."""
         assert self.nest is not None, "reset() comes first"
         return f"{self.nest}\n{self.gflops:.1f} GFLOPS\n\n{graph(self.nest)}"
 
 
-def _actions(given: Actions | str) -> Actions:
-    if isinstance(given, Actions):
-        return given
-    if given not in PRESETS:
+def _actions(option: Actions | str) -> Actions:
+    if isinstance(option, Actions):
+        return option
+    if option not in PRESETS:
         raise RecurraError(
-            f"there is no set of actions {given!r}", facts=f"there are: {', '.join(PRESETS)}"
+            f"there is no set of actions {option!r}", facts=f"there are: {', '.join(PRESETS)}"
         )
-    return PRESETS[given]
+    return PRESETS[option]
 
 
-def register() -> None:
-    """Makes `gymnasium.make("LoopNest-v0", problems=..)` work; called when this is imported."""
-    if ID not in gymnasium.registry:
-        gymnasium.register(ID, entry_point="recurra.nest.env:LoopNestEnv")
-
-
-register()
+if ID not in gymnasium.registry:
+    gymnasium.register(ID, entry_point="recurra.nest.gymnasium_env:LoopNestEnv")

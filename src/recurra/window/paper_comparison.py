@@ -1,19 +1,19 @@
-"""The paper's measurements beside the simulator's, and how much each depends on what was assumed.
+"""The paper's measurements beside the simulator's, and their sensitivity to the assumptions.
 
 The simulator is calibrated, not validated. For each family, kernel times, blocks per kernel and
 chains were chosen so that serial occupancy, ACS-SW and ACS-HW come near the paper's averages; the
 cost of a graph's node so that building takes the share of figure 9; the registers of the contact
-kernels so that persistent threads are as slow as they were; the share of simulation in training so
-that ACS-SW speeds it up as in figure 23. What was not used for that, and so is predicted: the order
-of all policies, graphs, window 32 against 16, training with ACS-HW.
+kernels so that persistent threads are as slow as in the paper; the share of simulation in training
+so that ACS-SW speeds it up as in figure 23. All else is predicted: the order of all policies,
+graphs, window 32 against 16, training with ACS-HW.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import fmean, geometric_mean
 
 from recurra.window.gpu import TABLE_V
 from recurra.window.kernel import Trace
@@ -21,7 +21,7 @@ from recurra.window.model import LaunchCosts, SimulatedGpu
 from recurra.window.simulate import simulate
 from recurra.window.synthetic import Chains
 
-# Section V. Bodies are chains: five to eleven of them move by themselves between contacts.
+# Section V. Bodies are chains: five to eleven of them move independently between contacts.
 PHYSICS = (
     Chains("ant", chains=8, ctas=105, us=17, block=8, cross=0.3),
     Chains("grasp", chains=10, ctas=115, us=17, block=8, cross=0.4),
@@ -40,11 +40,7 @@ STATIC = (
     Chains("Squeeze", chains=2, ctas=150, us=42, block=2, cross=0.5),
     Chains("RW", chains=3, ctas=180, us=40, block=3, cross=0.7),
 )
-FAMILIES: Mapping[str, tuple[Chains, ...]] = {
-    "physics": PHYSICS,
-    "dynamic": DYNAMIC,
-    "static": STATIC,
-}
+FAMILIES: Mapping[str, tuple[Chains, ...]] = dict(physics=PHYSICS, dynamic=DYNAMIC, static=STATIC)
 WORKLOADS: Mapping[str, Chains] = {c.name: c for family in FAMILIES.values() for c in family}
 
 # Contacts between pairs of bodies: another kernel, with other needs, for every pair of shapes.
@@ -52,13 +48,12 @@ CONTACTS = Chains(
     "contacts", chains=12, ctas=330, us=10, block=1, cross=0.0, registers=(40, 48, 64, 80)
 )
 
-SHARE = 0.58  # of training that is simulation: 1 / (1 - s + s / 1.66) = 1.30
+SHARE = 0.58  # share of simulation in training: 1 / (1 - s + s / 1.66) = 1.30
 
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """One figure of the paper and ours; `within` is how far ours may be off, None if the paper only
-    says that the figure is lower."""
+    """One number of the paper and ours; `within` is the tolerance, None for an upper bound."""
 
     what: str
     paper: float
@@ -68,12 +63,12 @@ class ComparedFigure:
 
     @property
     def holds(self) -> bool:
-        """Near enough."""
+        """Whether the number is within the tolerance."""
         return self.off < 0 if self.within is None else abs(self.off) <= self.within
 
     @property
     def off(self) -> float:
-        """Relative to the paper's."""
+        """The relative difference from the paper's."""
         return self.ours / self.paper - 1
 
     def __str__(self) -> str:
@@ -86,7 +81,7 @@ class ComparedFigure:
 def speedups(
     family: Iterable[Chains], policy: str, machine: SimulatedGpu, against: str = "serial"
 ) -> list[float]:
-    """The speed-up of a policy over one stream, for each workload."""
+    """Return the speed-up of a policy over `against`, for each workload."""
     return [
         duration(workload, against, machine) / duration(workload, policy, machine)
         for workload in family
@@ -95,7 +90,7 @@ def speedups(
 
 @lru_cache(maxsize=4096)
 def duration(workload: Chains, policy: str, machine: SimulatedGpu) -> float:
-    """The duration of a workload under a policy, in µs."""
+    """Return the duration of a workload under a policy, in µs."""
     return simulate(_trace(workload), policy, machine).us
 
 
@@ -104,29 +99,21 @@ def _trace(workload: Chains) -> Trace:
     return workload.trace()
 
 
-def mean(numbers: Sequence[float]) -> float:
-    """Geometric."""
-    return math.exp(sum(map(math.log, numbers)) / len(numbers))
-
-
 def end_to_end(simulation: float, share: float = SHARE) -> float:
-    """Training that is `share` simulation, if that becomes `simulation` times faster (Amdahl)."""
+    """Return the speed-up of training with a `share` of simulation that becomes faster (Amdahl)."""
     return 1 / (1 - share + share / simulation)
 
 
 def build_share(family: Iterable[Chains], machine: SimulatedGpu) -> float:
-    """The share of building a graph in building it and then running the program serially."""
-    shares: list[float] = []
-    for workload in family:
-        build = machine.costs.node * workload.kernels
-        shares.append(build / (build + duration(workload, "serial", machine)))
-    return sum(shares) / len(shares)
+    """Return the share of building a graph in building it and running the program serially."""
+    builds = [(w, machine.costs.node * w.kernels) for w in family]
+    return fmean(build / (build + duration(w, "serial", machine)) for w, build in builds)
 
 
 def comparison(
     machine: SimulatedGpu | None = None, kernels: int = 900, tell: Callable[[str], object] = str
 ) -> tuple[ComparedFigure, ...]:
-    """The paper's averages beside ours; `tell` hears of every step."""
+    """Return the paper's averages beside ours; `tell` is called for every step."""
     machine = machine or SimulatedGpu()
     found: list[ComparedFigure] = []
     short = {
@@ -139,11 +126,10 @@ def comparison(
         tell(what)
 
     def gain(name: str, policy: str) -> float:
-        return mean(speedups(short[name], policy, machine))
+        return geometric_mean(speedups(short[name], policy, machine))
 
     def occupancy(name: str) -> float:
-        runs = [simulate(_trace(c), "serial", machine).occupancy for c in short[name]]
-        return sum(runs) / len(runs)
+        return fmean(simulate(_trace(c), "serial", machine).occupancy for c in short[name])
 
     add("physics: occupancy of one stream", 0.34, occupancy("physics"), 0.15, True)
     add("dynamic: occupancy of one stream", 0.39, occupancy("dynamic"), 0.15, True)
@@ -163,7 +149,7 @@ def comparison(
     reused = gain("static", "graph-reused")
     add("static: graph reused over ACS-HW", 1.00, reused / hardware, 0.15, False)
     narrow = replace(machine, slots=16, scheduled=32)
-    wider = physics["acs-hw"] / mean(speedups(short["physics"], "acs-hw", narrow))
+    wider = physics["acs-hw"] / geometric_mean(speedups(short["physics"], "acs-hw", narrow))
     add("physics: window 32 over 16, ACS-HW", 1.045, wider, 0.15, False)
     contacts = replace(CONTACTS, kernels=min(kernels, 300))
     slower = 1 / speedups([contacts], "persistent", machine)[0]
@@ -173,7 +159,7 @@ def comparison(
     return tuple(found)
 
 
-# What was assumed → what else it might have been.
+# Alternatives of the assumptions.
 ASSUMPTIONS: Mapping[str, Callable[[SimulatedGpu], SimulatedGpu]] = {
     "as calibrated": lambda m: m,
     "sync 5 µs": lambda m: _cost(m, sync=5.0),
@@ -198,7 +184,7 @@ ASSUMPTIONS: Mapping[str, Callable[[SimulatedGpu], SimulatedGpu]] = {
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Speed-ups over one stream under an assumption, policy → factor."""
+    """Speed-ups over one stream under an assumption, by policy."""
 
     family: str
     assumption: str
@@ -210,13 +196,13 @@ def sensitivity(
     kernels: int = 400,
     tell: Callable[[str], object] = str,
 ) -> tuple[Sensitivity, ...]:
-    """Every family under every assumption, one changed at a time."""
+    """Return every family's speed-ups under every assumption, one changed at a time."""
     rows: list[Sensitivity] = []
     for name, family in FAMILIES.items():
         short = [replace(c, kernels=kernels) for c in family]
         for words, change in ASSUMPTIONS.items():
             machine = change(SimulatedGpu())
-            gains = {p: mean(speedups(short, p, machine)) for p in policies}
+            gains = {p: geometric_mean(speedups(short, p, machine)) for p in policies}
             rows.append(Sensitivity(name, words, gains))
             tell(f"{name}, {words}")
     return tuple(rows)
