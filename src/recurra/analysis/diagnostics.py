@@ -64,10 +64,11 @@ def read_outside(
     branch = f", where {when}," if when is not None and when != TRUE else ""
     every = f"{_range(r, 'k')} for every k in {e}"
     need = every if isinstance(e, Slice) else _range(r, str(e))
+    spot = example.at(*ref.index, r.lo, r.hi, when or TRUE)
     return DomainError(
         f"{ref} reads {'before the start' if early else 'past the end'} of {r.dim}",
         facts=f"{ref.name} is defined for {_range(r, r.dim)}, but this read{branch} needs {need}; "
-        f"{example.at(*ref.index, r.lo, r.hi, when or TRUE)}it asks for {Ref(ref.name, point_read)}",
+        f"{spot}it asks for {Ref(ref.name, point_read)}",
         hint=_keep_inside(node, ref, j, r, early, when is not None),
         loc=line_of(node, index),
     )
@@ -175,9 +176,10 @@ def cut(
 ) -> ShapeError:
     """The error for a cut that leaves its axis."""
     lo, hi, n = map(example.value, (start, end, length))
+    spot = example.at(start, end, length)
     return ShapeError(
         f"the cut {start}:{end} leaves its axis",
-        facts=f"the axis is 0:{length}; {example.at(start, end, length)}{lo}:{hi} is asked of 0:{n}",
+        facts=f"the axis is 0:{length}; {spot}{lo}:{hi} is asked of 0:{n}",
         hint=f"cut within 0:{length}",
         loc=node.loc,
     )
