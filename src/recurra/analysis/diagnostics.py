@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -25,6 +25,7 @@ from recurra.ir.expr import (
     symbols,
 )
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_at, merge_condition
+from recurra.ir.order import postorder
 from recurra.ir.types import NUMPY_NAME, Domain, Range, Type, is_shift
 from recurra.ops.control import Call, Item, Merge
 from recurra.polyhedral import isl
@@ -284,7 +285,7 @@ def cycle(steps: Sequence[tuple[Node, int]], example: CounterExample) -> Schedul
     declared = next((n for n, _ in steps if isinstance(n.op, Merge)), first).name
     earlier = ",".join([*dims[:-1], f"{dims[-1]}-1"]) if dims else ""
     return ScheduleError(
-        f"{Ref(first.name, first.domain.identity)} depends on itself at the same point",
+        f"{first.ref} depends on itself at the same point",
         facts="\n  ".join([*lines, spot + last]),
         hint=f"read an earlier point in one of them: {declared}[{earlier}]"
         if dims
@@ -308,15 +309,15 @@ def called(graph: Graph, name: str) -> str:
 
 def tokens(graph: Graph) -> set[str]:
     """The equations that order host calls, each of which waits for the one before."""
+
+    def passed_on(refs: Iterable[Ref]) -> list[str]:
+        return [a.name for a in refs if isinstance(graph[a.name].op, (Merge, Item))]
+
+    def sources(name: str) -> list[str]:
+        return passed_on(graph[name].args) if isinstance(graph[name].op, Merge) else []
+
     calls = (n for n in graph.nodes.values() if isinstance(n.op, Call) and n.op.has_state)
-    todo, found = [n.args[-1].name for n in calls if n.args], set[str]()
-    while todo:
-        name = todo.pop()
-        if name not in found and isinstance(graph[name].op, (Merge, Item)):
-            found.add(name)
-            merged = isinstance(graph[name].op, Merge)
-            todo += [a.name for a in graph[name].args] if merged else []
-    return found
+    return set(postorder(passed_on(a for n in calls for a in n.args[-1:]), sources))
 
 
 def no_order(

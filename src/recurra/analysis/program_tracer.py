@@ -55,7 +55,6 @@ class Tracer:
     nodes: dict[str, Node] = field(default_factory=dict)
     branches: dict[str, list[Branch]] = field(default_factory=dict)
     nowhere: dict[str, Loc | None] = field(default_factory=dict)  # branches that are always False
-    outputs: list[str] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
     params: list[Any] = field(default_factory=list)
     effects: list[Checkpoint] = field(default_factory=list)
@@ -228,13 +227,8 @@ class Tracer:
         self.final = {new(name) for name in self.final}
         self.choices = {new(name) for name in self.choices}
         self.clocks = {new(k): dims for k, dims in self.clocks.items()}
-        self.outputs = [new(o) for o in self.outputs]
         self.logs = {k: new(v) for k, v in self.logs.items()}
         self.effects = [e.renamed(new) for e in self.effects]
-
-    def share_clock(self, name: str, other: str) -> None:
-        """Let `name` step along the same dims as `other`."""
-        self.clocks[name] = self.clocks[other]
 
     def suggest(self, value: Ref, name: str) -> None:
         """Name a new equation after its purpose, unless it has a name already."""
@@ -266,7 +260,7 @@ class Tracer:
                 args=tuple(b.value for b in branches),
                 locs=() if name in self.choices else tuple(b.loc for b in branches),
             )
-        outputs = dict.fromkeys([*self.outputs, *self.logs.values()])
+        outputs = dict.fromkeys(self.logs.values())
         aliases = self._aliases({*outputs, *keep})
         for name in aliases.values():
             del nodes[name]

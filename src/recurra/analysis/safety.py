@@ -150,7 +150,7 @@ def _guarded(proof: Proof, node: Node, where: Expr) -> list[Node]:
             return []
         zeros = _zeros(proof, node, f"{node.name}_none_{k}", type_)
         op = Merge(when=(where, negate(where)))
-        reads = (ref, Ref(zeros.name, zeros.domain.identity))
+        reads = (ref, zeros.ref)
         name = _unused(proof.graph, f"{node.name}_read_{k}")
         guard = Node(name, op, reads, node.domain, type_, node.loc)
         try:
@@ -171,7 +171,7 @@ def _guarded_branches(proof: Proof, node: Node, op: Merge, where: Expr) -> list[
         return []
     zeros = _zeros(proof, node, f"{node.name}_none", node.type)
     when = (*(both(c, where) for c in op.when), negate(where))
-    args = (*node.args, Ref(zeros.name, zeros.domain.identity))
+    args = (*node.args, zeros.ref)
     guarded = replace(node, op=Merge(when=when), args=args, locs=())
     try:
         _covers(proof, guarded)

@@ -95,9 +95,9 @@ def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
     cotangents.seed(loss)
     cotangents.propagate()
     tracer.gradients += 1
-    _refuse_later_branches(loss, {p: cotangents.of(p.name) for p in reached}, through_updates)
+    _refuse_later_branches(loss, {p: cotangents.handle[p.name] for p in reached}, through_updates)
     for p in reached if wrt is None else leaves:
-        p.grad = cotangents.of(p.name) if p.name in needed else None
+        p.grad = cotangents.handle[p.name] if p.name in needed else None
 
 
 def _expect_averaged(loss: Operand, leaves: Sequence[Operand]) -> None:
@@ -214,14 +214,9 @@ class _Cotangents(Generic[Tensor]):
             declared = self.tracer.declare_choice(f"d_{name}", node.domain, node.type)
             self.handle[name] = self.kind(self.tracer, Ref(declared.name, node.domain.identity))
 
-    def of(self, name: str) -> Tensor:
-        return self.handle[name]
-
     def seed(self, loss: Tensor) -> None:
-        node = self.graph[loss.name]
-        assert not isinstance(node.type, Tuple)
-        one = zeros(node.type)
-        ones = self.tracer.emit(replace(one, value=1.0), (), Domain(), "one")
+        op = replace(zeros(loss.type), value=1.0)
+        ones = self.tracer.emit(op, (), Domain(), "one")
         self.terms[loss.name].append(self.kind(self.tracer, Ref(ones.name)))
 
     def propagate(self) -> None:
@@ -234,21 +229,15 @@ class _Cotangents(Generic[Tensor]):
                 finally:
                     self.tracer.line = None
         for name, terms in self.terms.items():
-            total = terms[0] if terms else None
-            for t in terms[1:]:
-                assert total is not None
-                total = total + t
-            if total is None:
-                node = self.graph[name]
-                assert not isinstance(node.type, Tuple)
-                total = self.handle[name].apply(zeros(node.type))
-            self.tracer.define(self.handle[name].name, TRUE, total.ref)
+            own = self.handle[name]
+            total = reduce(add, terms) if terms else own.apply(zeros(own.type))
+            self.tracer.define(own.name, TRUE, total.ref)
 
     def _through(self, node: Node) -> None:
         """Add the cotangents that `node` contributes to its operands."""
         if not any(a.name in self.needed for a in node.args):
             return
-        g = self.of(node.name)
+        g = self.handle[node.name]
         y = self.kind(self.tracer, self.graph.read(node.name))
         xs = [self.kind(self.tracer, a, indexed=True) for a in node.args]
         grads = (
@@ -370,16 +359,14 @@ def _edges(domain: Domain, inv: Inverse) -> list[Expr]:
 
 def _guards(inv: Inverse) -> list[Expr]:
     """The remaining conditions on (q, free dims) under which q is read there."""
-    out = [inv.when]
-    for e, r in zip(inv.ref.index, inv.source, strict=True):
-        if not isinstance(e, Slice) and e != r.sym:
-            out.append(compare("==", r.sym, e))
-    return out
+    pairs = zip(inv.ref.index, inv.source, strict=True)
+    points = (compare("==", r.sym, e) for e, r in pairs if not isinstance(e, Slice) and e != r.sym)
+    return [inv.when, *points]
 
 
 def _implied(expr: Expr, source: Domain) -> bool:
     """Is the condition one of the bounds of the source's domain?"""
-    return any(expr in (compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi)) for r in source)
+    return any(expr in r.edges for r in source)
 
 
 def _less(left: Expr | int, right: Expr | int) -> bool:
@@ -431,17 +418,15 @@ def _guarded(tracer: Tracer, value: Tensor, cond: Expr, inv: Inverse) -> Tensor:
     tracer.define(node.name, cond, value.ref)
     if cond != TRUE:
         tracer.define(node.name, negate(cond), value.apply(zeros(value.type)).ref)
-    return value.kind(tracer, Ref(node.name, node.domain.identity))
+    return value.kind(tracer, node.ref)
 
 
 def _total(value: Tensor, inv: Inverse, nonzero: Expr, split: bool) -> Tensor:
     """Σ over the free dims, each over the tightest interval outside of which the value is 0."""
     have, when = value.domain, both(inv.when, nonzero)
     varying = [r for r in inv.free if r.dim in have]
-    count: Expr | int = 1
-    for r in inv.free:
-        if r not in varying:  # the value does not depend on it: count the points
-            count = mul(count, lin([(r.hi, 1), (r.lo, -1)]))
+    others = (lin([(r.hi, 1), (r.lo, -1)]) for r in inv.free if r not in varying)
+    count = reduce(mul, others, 1)  # of points on which the value does not depend
     if varying:
         index = tuple(
             _interval(*readers(r, inv.free, inv.source, inv.ref.index, when))
@@ -474,4 +459,4 @@ def _named(value: Tensor) -> Tensor:
         return value
     node = value.tracer.declare_choice("pulled", value.domain, value.type)
     value.tracer.define(node.name, TRUE, value.ref)
-    return value.kind(value.tracer, Ref(node.name, node.domain.identity))
+    return value.kind(value.tracer, node.ref)

@@ -13,7 +13,7 @@ from recurra.frontend.read import Operand, Tensor
 from recurra.frontend.tensor_conversion import assigned
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
-from recurra.ir.graph import Ref, Slice
+from recurra.ir.graph import Slice
 from recurra.ir.types import Domain, Range, Type, is_shift
 from recurra.ops import indexing
 from recurra.polyhedral import isl
@@ -138,7 +138,7 @@ def _row(target: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor
     ranges = {d.dim: d for d in value.domain} | {extent.dim: part}
     box = target.tracer.domain(set(ranges), ranges)
     node = target.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
-    return value.kind(target.tracer, Ref(node.name, node.domain.identity))
+    return value.kind(target.tracer, node.ref)
 
 
 def _edges(extent: Range, expr: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial, reduce
 from keyword import iskeyword
-from math import prod
 from string import ascii_letters
 from typing import Any
 
@@ -125,7 +124,7 @@ def declared(of: object, domain: Dims, stem: str) -> RecurrentTensor:
     """Declare a tensor, named after `stem` until a variable holds it."""
     tracer = current()
     node = tracer.declare(stem, box_of(domain), type_of(of))
-    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    return RecurrentTensor(tracer, node.ref)
 
 
 def bound(name: str) -> Index:
@@ -172,7 +171,7 @@ def input(of: object, domain: Dims = (), name: str | None = None) -> RecurrentTe
     op = Input(dtype=type_.dtype, shape=type_.shape)
     node = tracer.emit(op, (), box_of(domain), "input" if name is None else name)
     tracer.final |= set() if name is None else {node.name}
-    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    return RecurrentTensor(tracer, node.ref)
 
 
 def _expect_input_name(tracer: Tracer, name: str) -> None:
@@ -315,22 +314,11 @@ def uniform(
         )
     tracer.draws += 1
     dims = list(box.identity)
-    counters = 1 if prod(shape) > 1 or shape else 2
-    if len(dims) <= counters:
-        key, counter = [], dims
-    elif counters == 1:
-        key, counter = dims[1:], dims[:1]
-    else:
-        key, counter = dims[1:-1], [dims[0], dims[-1]]
-    op = Uniform(
-        id=tracer.draws,
-        key=tuple(key),
-        counter=tuple(counter),
-        shape=shape,
-        dtype=dtype_name(dtype),
-    )
+    last = [] if shape else dims[1:][-1:]  # else the position of an element is the last coordinate
+    key, counter = tuple(dims[1 : len(dims) - len(last)]), (*dims[:1], *last)
+    op = Uniform(id=tracer.draws, key=key, counter=counter, shape=shape, dtype=dtype_name(dtype))
     node = tracer.emit(op, (), box, "u")
-    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    return RecurrentTensor(tracer, node.ref)
 
 
 @operator("rc.permutation(size=3, at=t % 3)", "rng.permutation", "torch.randperm")
@@ -348,7 +336,7 @@ def permutation(size: Size, at: Size, domain: Dims = ()) -> RecurrentTensor:
     tracer.draws += 1
     op = Permutation(id=tracer.draws, size=unwrap(size), at_=place, key=key.identity)
     node = tracer.emit(op, (), tracer.domain({*key.dims, *mentioned}), "shuffled")
-    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    return RecurrentTensor(tracer, node.ref)
 
 
 @operator("rc.normal(domain=(t,), shape=(2, 3))", "rng.standard_normal", "torch.randn")
@@ -402,9 +390,9 @@ def call(
     node = tracer.emit(op, tuple(args), domain.without(*whole), stem)
     out: list[RecurrentTensor] = []
     for k in range(len(types)):
-        read = Ref(node.name, node.domain.identity)
+        read = node.ref
         item = tracer.emit(Item(k=k), (read,), node.domain, f"{stem}_{k}")
-        x = RecurrentTensor(tracer, Ref(item.name, item.domain.identity))
+        x = RecurrentTensor(tracer, item.ref)
         for r in ranges if k < len(results) else ():
             x = x.index(r.sym - r.lo, axis=0)
         out.append(x)
@@ -474,8 +462,6 @@ def _equation_of(tensor: RecurrentTensor, name: str) -> str:
     if tensor.indexed and not tensor.graph.is_identity(tensor.ref):
         tracer = tensor.tracer
         node = tracer.declare_choice(name, tensor.domain, tensor.type)
-        RecurrentTensor(tracer, Ref(node.name, node.domain.identity))[
-            node.domain.identity or ()
-        ] = tensor
+        RecurrentTensor(tracer, node.ref)[node.domain.identity or ()] = tensor
         return node.name
     return tensor.name

@@ -27,7 +27,7 @@ from recurra.frontend.functions import dims_of, type_of
 from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import TRUE, Expr, both, compare, negate
-from recurra.ir.graph import Graph, Node, Ref
+from recurra.ir.graph import Graph, Node
 from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.ir.user_objects import HostFunction
 from recurra.ir.value_conversion import fitted
@@ -194,7 +194,7 @@ def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:
         return zero
     tracer = current()
     node = tracer.declare_choice(name, outer, Type("i32"))
-    token = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    token = RecurrentTensor(tracer, node.ref)
     token[Index(both(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
     return token
 
@@ -232,7 +232,7 @@ def where_taken(graph: Graph) -> Graph:
         if condition == TRUE:
             continue
         passed[after.name] = fresh = graph.fresh(f"{name}_passed", nodes)
-        args = (Ref(after.name, after.domain.identity), call.args[-1])
+        args = (after.ref, call.args[-1])
         op = Merge(when=(condition, negate(condition)))
         nodes[fresh] = Node(fresh, op, args, call.domain, after.type, call.loc)
     for n in graph.nodes.values():

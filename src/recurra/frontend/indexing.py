@@ -128,7 +128,7 @@ def _around(
     if len(at) == 1:
         return at[0][1]
     chosen = choose(*at)
-    return tensor.kind(tensor.tracer, Ref(chosen.name, chosen.domain.identity), indexed=True)
+    return tensor.kind(tensor.tracer, chosen.ref, indexed=True)
 
 
 def _roll_hint(
@@ -153,7 +153,7 @@ def choose(*cases: tuple[Expr, Tensor]) -> Tensor:
     dims = {r.dim for _, x in cases for r in x.domain} | mentioned & set(tracer.dim_names())
     longest = max((x for _, x in cases), key=lambda x: len(x.shape))
     node = tracer.declare_choice("where", tracer.domain(dims), longest.type)
-    out = longest.kind(tracer, Ref(node.name, node.domain.identity))
+    out = longest.kind(tracer, node.ref)
     for when, x in cases:
         define(out, (wrap(when),), x)
     return out

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from math import inf
 
 from recurra.errors import ShapeError, here
@@ -15,8 +16,7 @@ from recurra.frontend.operator_table import operator
 from recurra.frontend.read import Operand, Tensor
 from recurra.frontend.reshaping import expand, squeeze
 from recurra.frontend.tensor_conversion import as_float, convert, pointwise
-from recurra.ir import expr as ex
-from recurra.ir.expr import Expr
+from recurra.ir.expr import mul
 from recurra.ir.types import accumulator, is_float, join
 from recurra.ops import elementwise as el
 from recurra.ops import reduction
@@ -144,10 +144,7 @@ def argmin(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
 
 def _count(operand: Operand, axis: Axes) -> BareIndex | int:
     """The number of elements that are reduced to one."""
-    count: Expr | int = 1
-    for a in axes_of(operand, axis):
-        count = ex.mul(count, operand.shape[a])
-    return wrap(count)
+    return wrap(reduce(mul, (operand.shape[a] for a in axes_of(operand, axis)), 1))
 
 
 def _truth(tensor: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from recurra.frontend.dtype_objects import Dtype, dtype_name
 from recurra.frontend.index_arguments import BareIndex, is_condition
 from recurra.frontend.read import Operand, Read, Tensor
 from recurra.ir.expr import Expr, Sym, compare, symbols
-from recurra.ir.graph import Ref, Slice
+from recurra.ir.graph import Slice
 from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, accumulator, is_float, join
 from recurra.ir.value_conversion import array_of, fitted
@@ -48,7 +48,7 @@ def convert(kind: type[Tensor], x: object, dtype: str | Dtype | None = None) -> 
     else:
         op, stem = Data(key=tracer.constant(_array(x, dtype))), "data"
     node = tracer.emit(op, (), tracer.domain(dims), stem)
-    return kind(tracer, Ref(node.name, node.domain.identity))
+    return kind(tracer, node.ref)
 
 
 def _expect_no_list(value: object) -> None:
@@ -162,7 +162,7 @@ def counted(kind: type[Tensor], size: Expr | int) -> Tensor:
     tracer, op = current(), Const(value=1, dtype="i32", shape=(size,))
     over = tracer.domain(op.mentions() & set(tracer.dim_names()))
     one = tracer.emit(op, (), over, "one")
-    ones = kind(tracer, Ref(one.name, one.domain.identity))
+    ones = kind(tracer, one.ref)
     return ones.apply(CumSum(axis=0), ones) - 1
 
 

@@ -125,6 +125,11 @@ class Node:
     """The source location of each branch of a definition by branches; () if unknown."""
 
     @property
+    def ref(self) -> Ref:
+        """The read of each of its points at that point."""
+        return Ref(self.name, self.domain.identity)
+
+    @property
     def lines(self) -> tuple[Loc | None, ...]:
         """The source location of each operand: that of its branch if known, else the node's."""
         return self.locs or (self.loc,) * len(self.args)
@@ -180,7 +185,7 @@ class Graph(Declarations):
         return ref.index == self.nodes[ref.name].domain.identity
 
     def read(self, name: str) -> Ref:
-        return Ref(name, self.nodes[name].domain.identity)
+        return self.nodes[name].ref
 
     def read_type(self, ref: Ref) -> AnyType:
         """The type of the value a reference yields: slices become leading axes."""
@@ -288,8 +293,6 @@ def full_length(slice_: Slice, extent: Range, sizes: Mapping[str, int]) -> bool:
     """Does the slice read all of its source's range?"""
     if slice_.step != 1 or symbols(slice_.lo) - sizes.keys() or symbols(slice_.hi) - sizes.keys():
         return False
-    env = dict(sizes)
-    ends = evaluate(slice_.lo, env) == evaluate(extent.lo, env) and evaluate(
-        slice_.hi, env
-    ) == evaluate(extent.hi, env)
-    return ends and (slice_.pad is None or evaluate(slice_.pad, env) == extent.size(env))
+    pairs = ((slice_.lo, extent.lo), (slice_.hi, extent.hi))
+    ends = all(evaluate(a, sizes) == evaluate(b, sizes) for a, b in pairs)
+    return ends and (slice_.pad is None or evaluate(slice_.pad, sizes) == extent.size(sizes))

@@ -16,7 +16,6 @@ from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.modules import Module, Parameter
 from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor
-from recurra.ir.graph import Ref
 from recurra.ir.types import Domain, Type
 from recurra.ops.source import Const
 
@@ -135,7 +134,7 @@ class Recurrent(Module):
 def previous(x: RecurrentTensor, box: Domain, dim: str, first: RecurrentTensor) -> RecurrentTensor:
     """Declare a state over `box` that is `first` at the first point of `dim`."""
     node = x.tracer.declare_choice("before", box, Type(x.dtype, first.shape))
-    out = RecurrentTensor(x.tracer, Ref(node.name, node.domain.identity))
+    out = RecurrentTensor(x.tracer, node.ref)
     out[tuple(r.lo if r.dim == dim else r.sym for r in box)] = first
     return out
 

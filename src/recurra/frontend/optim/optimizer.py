@@ -11,7 +11,6 @@ from recurra.frontend.dims import Index, wrap
 from recurra.frontend.foreign_names import no_attribute
 from recurra.frontend.nn.modules import Parameter, start, steps_of
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.ir.graph import Ref
 from recurra.ir.types import Type
 
 After = Callable[[Parameter, RecurrentTensor], RecurrentTensor | None]
@@ -109,8 +108,8 @@ def declared_state(
     """Declare a tensor of a type that steps along with a parameter, with an initial value."""
     tracer = parameter.tracer
     node = tracer.declare(name, parameter.domain, type_)
-    tracer.share_clock(node.name, parameter.name)
-    x = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    tracer.clocks[node.name] = tracer.clocks[parameter.name]
+    x = RecurrentTensor(tracer, node.ref)
     start(x, initial)
     return x
 
