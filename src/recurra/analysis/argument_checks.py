@@ -14,7 +14,7 @@ from types import FrameType, FunctionType
 from typing import Any, TypeVar
 
 from recurra.analysis.type_annotations import Annotations
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,11 +78,10 @@ class _Checked:
         self, args: Sequence[object], kwargs: Mapping[str, object], misfit: str, hint: str
     ) -> WrongCall:
         written = _joined([shown(x) for x in args[self.skipped :]], kwargs)
-        return WrongCall(
+        return WrongCall.at_user_line(
             f"{self.name}({written}) does not fit: {misfit}",
             facts=f"its arguments are {_arguments(self.function, self.skipped)}",
             hint=hint,
-            loc=here(),
         )
 
     def expect_signature(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:

@@ -65,11 +65,10 @@ def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
     tracer = loss.tracer
     leaves = tracer.params if wrt is None else _leaves(wrt)
     if loss.shape:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "backward() needs a scalar loss",
             facts=f"this one is {loss!r}",
             hint="reduce it: .mean() or .sum()",
-            loc=here(),
         )
     _expect_averaged(loss, leaves)
     loss = _named(loss)
@@ -83,11 +82,10 @@ def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
         raise _unreached(graph, loss, names, passed)
     for p in reached if wrt is None else ():
         if p.grad is not None:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{p.name} has a gradient already",
                 facts=f"of {tracer.nodes[p.grad.name].loc}; gradients do not add up by themselves",
                 hint="(first + second).backward(), or name what each is for: backward(wrt=...)",
-                loc=here(),
             )
     nonzero = dependence_conditions(graph, loss.name, needed & passed)
     by_data = decided_paths(graph, loss.name, needed & passed)
@@ -107,13 +105,12 @@ def _expect_averaged(loss: Operand, leaves: Sequence[Operand]) -> None:
     if not loss.mean_of_nothing or not extra:
         return
     ranges = (f"{r.lo}:{r.hi}" if r in extra else r.dim for r in loss.domain)
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         "the mean of this loss has nothing to average",
         facts=f"it is {loss!r}, one number at each point; backward() adds up the points along "
         f"{', '.join(r.dim for r in extra)}",
         hint=f"read them as an axis first, x[{', '.join(ranges)}].mean(), or leave .mean() out "
         "for the sum",
-        loc=here(),
     )
 
 
@@ -122,19 +119,17 @@ def _leaves(wrt: object) -> list[Any]:
     tensors = [wrt] if isinstance(wrt, Read) or not isinstance(wrt, Iterable) else list(wrt)
     for x in tensors:
         if not isinstance(x, Read):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"backward(wrt=...) takes tensors, not {type(x).__name__}",
                 facts=f"it was given {x!r}",
                 hint="of a module: backward(wrt=net.params)",
-                loc=here(),
             )
         if not x.graph.is_identity(x.ref):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"backward(wrt=...) is given the read {x.ref}",
                 facts=f"gradients are of tensors, at every point; {x.name} is over "
                 f"{x.graph[x.name].domain}",
                 hint=f"ask for all of it, and read the gradient there: backward(wrt=[{x.name}])",
-                loc=here(),
             )
     return tensors
 
@@ -146,14 +141,13 @@ def _unreached(graph: Graph, loss: Operand, leaves: set[str], passed: set[str]) 
     facts = f"parameters: {', '.join(sorted(leaves)) or 'none'}"
     whole = [f"{n} is {t}" for n in sorted(leaves) if not is_float((t := graph[n].type).dtype)]
     facts += f"; {', '.join(whole)}, and only floats have gradients" if whole else ""
-    return RecurraError(
+    return RecurraError.at_user_line(
         "the loss does not depend on any parameter",
         facts=f"{facts}; gradients stop at {', '.join(ends)}" if ends else facts,
         hint="backward(.., through_updates=True) follows the values of parameters to where they "
         "come from"
         if ends
         else "a sample, env.step and .detach() stop gradients",
-        loc=here(),
     )
 
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from recurra.analysis.argument_checks import expecting
 from recurra.analysis.program_tracer import Tracer, current, enter, leave
-from recurra.errors import DomainError, RecurraError, at_the_users_line, caller, here
+from recurra.errors import DomainError, RecurraError, at_the_users_line, caller
 from recurra.frontend.dims import Index
 from recurra.frontend.dynamic_bounds import resolved, until
 from recurra.frontend.functions import foreign
@@ -113,11 +113,10 @@ class Context:
         """Raise RecurraError if a second block of the program names the dims otherwise."""
         own = [(str(d), str(n)) for d, n in self.pairs]
         if names != own and are_read:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"the dims of this context are called {', '.join(d for d, _ in own)}",
                 facts=f"this block calls them {', '.join(d for d, _ in names)}",
                 hint="write `with ctx:` to go on with the program, or make a context of its own",
-                loc=here(),
             )
 
     def __exit__(
@@ -217,28 +216,25 @@ class Context:
         """
         if not isinstance(bounds, Mapping):
             ends = [str(d.hi) for d in self.tracer.dims]
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"bounds are given by their names, not as {type(bounds).__name__}",
                 facts=f"this program has the bounds {', '.join(ends)}",
                 hint=f"write ctx.compile({{{', '.join(f'{end}: 10' for end in ends)}}})",
-                loc=here(),
             )
         tensor = next((k for k in bounds if isinstance(k, Read)), None)
         if tensor is not None:
-            raise DomainError(
+            raise DomainError.at_user_line(
                 f"a tensor is no bound: {tensor!r}",
                 facts=f"the program calls it {tensor.called}",
                 hint="call it otherwise, if that was the name of a bound",
-                loc=here(),
             )
         sizes = {str(unwrap(k)): until(v) if isinstance(v, Read) else v for k, v in bounds.items()}
         for d in self.tracer.dims:
             if d.name in sizes:
-                raise DomainError(
+                raise DomainError.at_user_line(
                     f"{d.name} is a dim, no bound",
                     facts=f"it counts from 0 to {d.hi} - 1, and {d.hi} is its bound",
                     hint=f"give the bound: {d.hi}: {sizes[d.name]}",
-                    loc=here(),
                 )
         return resolved(sizes)
 
@@ -332,13 +328,12 @@ def _expect_names(names: list[str]) -> None:
     for k, name in enumerate(names):
         if is_word(name) and name not in names[:k]:
             continue
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"no dim or bound can be called {name!r}",
             facts=f"{name} is a word of Python or of the language of sets"
             if is_reserved(name)
             else f"the names are {', '.join(names)}",
             hint='take another name, of a..z, digits and _; rc.Context(dims="b t") gives names',
-            loc=here(),
         )
 
 
@@ -347,11 +342,10 @@ def _expect_brackets(ctx: ast.expr, first: ast.expr, more: list[ast.expr]) -> No
     if not all(isinstance(x, ast.Tuple) for x in more):
         return
     pairs = ", ".join(map(ast.unparse, (first, *more)))
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         "the pairs of dims stand in brackets of their own",
         facts=f"to Python {ast.unparse(more[0])} is another context manager, behind the comma",
         hint=f"write `with {ast.unparse(ctx)} as ({pairs}):`",
-        loc=here(),
     )
 
 
@@ -379,7 +373,7 @@ def _expect_pairs(targets: Sequence[str], dims: list[tuple[str, str]], are_given
         return
     names = ", ".join(targets)
     pairs = ", ".join(f"({d}, {bound})" for d, bound in dims)
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         f"a context of {n} dims gives {n} pairs, and {len(targets)} names are there for them"
         if n != 1
         else f"a context of one dim gives one pair, and {len(targets)} names are there for it",
@@ -387,7 +381,6 @@ def _expect_pairs(targets: Sequence[str], dims: list[tuple[str, str]], are_given
         hint=f"write `as ({pairs}{',' if n == 1 else ''}):`"
         if are_given
         else f"write num_dims={len(targets)}",
-        loc=here(),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard, overload
 
 import numpy as np
 
-from recurra.errors import DomainError, here
+from recurra.errors import DomainError
 from recurra.frontend.index_arguments import BareIndex, condition, unwrap
 from recurra.frontend.refused_conversions import operator_of
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
@@ -27,11 +27,10 @@ class Index(BareIndex):
     def _affine(self, other: Index | int, fold: Fold) -> Index:
         number = unwrap(other)
         if isinstance(number, int) and abs(number) >= 2**63:
-            raise DomainError(
+            raise DomainError.at_user_line(
                 f"the index has the number {number}",
                 facts="indices are numbers of 32 bits",
                 hint=f'compute with a number: rc.value({self}, "f64") and {float(number)}',
-                loc=here(),
             )
         return Index(fold(self.expr, number))
 
@@ -102,11 +101,10 @@ class Index(BareIndex):
         n = unwrap(other)
         if isinstance(n, int) and type(n) is int:
             if n <= 0:
-                raise DomainError(
+                raise DomainError.at_user_line(
                     f"{self} is divided by {n}",
                     facts="the right side of // and % is positive",
                     hint="read the dim as a number: rc.value(...)",
-                    loc=here(),
                 )
             return Index(function(self.expr, n))
         return self._read(other, divide, whole="i32" if _is_int(other) else "f32")
@@ -170,11 +168,10 @@ class Index(BareIndex):
     def __invert__(self) -> Index:
         own = condition(self)
         if own is None:
-            raise DomainError(
+            raise DomainError.at_user_line(
                 f"~ of {self}, which is no condition",
                 facts="~ says where a condition does not hold",
                 hint=f"compare it first: ~({self} == 0)",
-                loc=here(),
             )
         return Index(ex.negate(own))
 
@@ -234,9 +231,8 @@ def _like(args: tuple[Index | int, ...], expr: Expr | int) -> Index | int:
 def _only_indices(name: str, args: tuple[object, ...]) -> None:
     for x in args:
         if not _is_int(x):
-            raise DomainError(
+            raise DomainError.at_user_line(
                 f"rc.{name} of {x!r}",
                 facts="it takes index expressions, and is one",
                 hint=f"for tensors there are rc.{name}imum(a, b) and x.{name}(axis)",
-                loc=here(),
             )

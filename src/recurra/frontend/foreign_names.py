@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from recurra.errors import NoSuchName, here
+from recurra.errors import NoSuchName
 from recurra.frontend.operator_table import OPERATORS, Operator
 
 ALIKE = (  # names, and the line that does the same here
@@ -306,11 +306,10 @@ def unknown(
         known: the names that it has.
         own: the lines for names with a particular meaning there.
     """
-    return NoSuchName(
+    return NoSuchName.at_user_line(
         f"{what} has no {name!r}",
         facts=f"{name} is a word of another library, or of none",
         hint=hint(name, known, own),
-        loc=here(),
     )
 
 

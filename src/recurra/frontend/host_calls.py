@@ -136,11 +136,10 @@ def _read_whole(tensor: RecurrentTensor, dims: Sequence[str]) -> str:
 def _expect_fitting(fn: object, count: int) -> None:
     """Raise RecurraError unless `fn` is a function that can take this many arrays."""
     if not callable(fn):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"rc.call is given a {type(fn).__name__} for a function",
             facts="the function comes first, then the types of its results, then its arguments",
             hint="write rc.call(f, rc.f32[4], x)",
-            loc=here(),
         )
     try:
         arguments = signature(fn)
@@ -149,12 +148,11 @@ def _expect_fitting(fn: object, count: int) -> None:
     try:
         arguments.bind(*range(count))
     except TypeError as error:
-        raise WrongCall(
+        raise WrongCall.at_user_line(
             f"{_name_of(fn)}{arguments} does not fit: {error}",
             facts=f"rc.call gives it {count} array{'' if count == 1 else 's'}, one for each tensor "
             "behind the types",
             hint="give rc.call as many tensors as the function has arguments",
-            loc=here(),
         ) from None
 
 
@@ -174,11 +172,10 @@ def _host_function(host: Host) -> HostFunction:
     """The resource of a host function; raises RecurraError for a second call of one with state."""
     for n in current().nodes.values():
         if isinstance(n.op, Call) and not host.pure and _fn(n.op) is host.fn:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{host.name} is called at two places of one program",
                 facts="the order of its calls would be open",
                 hint="say pure=True if it has no state, or make one call of both",
-                loc=here(),
             )
     return current().function(HostFunction, host.name, host)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import reduce
 from math import inf
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.frontend.axes import Axes, axes_of
 from recurra.frontend.index_arguments import BareIndex, wrap
 from recurra.frontend.operator_table import operator
@@ -66,12 +66,11 @@ def std(x: Tensor, axis: Axes = None, correction: float = 0, keepdims: bool = Fa
 def _variance(tensor: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tensor:
     if not tensor.shape and tensor.domain.dims:
         dims = ", ".join(tensor.domain.dims) + "," * (len(tensor.domain) == 1)
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             "the deviation of one number is 0",
             facts=f"this is {tensor!r}: a number at every point, without an axis",
             hint=f"write rc.rl.normalize(x, over=({dims})), or "
             f"x[{', '.join(f'0:{r.hi}' for r in tensor.domain)}].std() of all points",
-            loc=here(),
         )
     y = _at_least_f32(tensor)
     total = sum((y - mean(y, axis, True)).square(), axis, keepdims)

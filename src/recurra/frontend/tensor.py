@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from recurra.analysis.argument_checks import expecting
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.frontend import autodiff, definitions, ordering, reductions, reshaping
 from recurra.frontend import indexing as brackets
 from recurra.frontend.dtype_objects import Dtype, dtype_name
@@ -303,11 +303,10 @@ class RecurrentTensor(Read, OpaqueTensor):
         if approximate == "none":
             return self * ((self * 2**-0.5).erf() + 1.0) * 0.5
         if approximate != "tanh":
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"gelu cannot be approximated by {approximate!r}",
                 facts='it is "none", the exact one, or "tanh"',
                 hint='write x.gelu("tanh")',
-                loc=here(),
             )
         inner = (self + self * self.square() * 0.044715) * (2 / pi) ** 0.5
         return self * (inner.tanh() + 1.0) * 0.5

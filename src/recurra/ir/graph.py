@@ -21,7 +21,7 @@ from keyword import iskeyword
 from math import nan
 from typing import Any
 
-from recurra.errors import Loc, ShapeError, here
+from recurra.errors import Loc, ShapeError
 from recurra.ir.dims import Declarations, Dim, Role, is_reserved
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
 from recurra.ir.frozen import Frozen
@@ -145,11 +145,10 @@ class Node:
             return self.type
         ragged = [d for d in self.domain.dims if d not in by and d in self.type.mentions()]
         if ragged:
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"{ref} stacks rows of different length",
                 facts=f"{self.name} is {self.type}, which varies with {', '.join(ragged)}",
                 hint="read one point of it, or pad its rows to one length",
-                loc=here(),
             )
         return replace(self.type, shape=(*lead, *self.type.at(by).shape))
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy knows bfloat16 by it
 import numpy as np
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.ir.expr import NONE, Env, Expr, Lin, Sym, compare, evaluate, lin, substitute, symbols
 from recurra.ir.frozen import Frozen
 
@@ -88,11 +88,10 @@ class Type:
         return f"rc.{name}[{','.join(map(str, self.shape)) or '()'}]"
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "x.type is the type of x, and changes nothing",
             facts=f"this one is {self!r}",
             hint='write x.cast("f32")',
-            loc=here(),
         )
 
     @property

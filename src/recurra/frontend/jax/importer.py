@@ -90,10 +90,9 @@ def _is_known_dtype(dtype: object) -> bool:
 
 def _parameter(value: object, name: str, domain: Steps) -> Parameter:
     if isinstance(value, RecurrentTensor):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "params are arrays",
             facts=f"{name} is {value!r}",
             hint="pass it as an operand",
-            loc=here(),
         )
     return Parameter(as_tensor(array_of(value, name, here())), domain, name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from recurra.errors import DomainError, here
+from recurra.errors import DomainError
 from recurra.frontend.dims import Steps
 from recurra.frontend.index_arguments import unwrap
 from recurra.frontend.nn import initializers
@@ -144,11 +144,10 @@ def time_of(x: RecurrentTensor, over: object) -> str:
     dims = x.domain.dims
     name = str(unwrap(over)) if over is not None else dims[-1] if dims else ""
     if name not in dims:
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"there is no dim {name} to go along" if name else "there is no dim to go along",
             facts=f"the operand is {x!r}",
             hint="declare it over the dim: rc.like(rc.f32[4], domain=(b, t))",
-            loc=here(),
         )
     return name
 
