@@ -86,7 +86,8 @@ def _mistakes(proof: Proof) -> dict[str, RecurraError]:
             continue
         try:
             _covers(proof, node)
-            _reads(proof, node)
+            for k in range(len(node.args)):
+                _read(proof, node, k)
             _sizes(proof, node)
             _numbers(proof, node)
         except Unprovable as e:
@@ -151,7 +152,7 @@ def _guarded(proof: Proof, node: Node, where: Expr) -> list[Node]:
         zeros = _zeros(proof, node, f"{node.name}_none_{k}", type_)
         op = Merge(when=(where, negate(where)))
         reads = (ref, zeros.ref)
-        name = _unused(proof.graph, f"{node.name}_read_{k}")
+        name = proof.graph.fresh(f"{node.name}_read_{k}")
         guard = Node(name, op, reads, node.domain, type_, node.loc)
         try:
             _read(proof, guard, 0)
@@ -185,13 +186,7 @@ def _guarded_branches(proof: Proof, node: Node, op: Merge, where: Expr) -> list[
 def _zeros(proof: Proof, node: Node, name: str, type_: Type) -> Node:
     """A new equation of zeros of a type, at the points of another equation."""
     zero = Const(value=0, dtype=type_.dtype, shape=type_.shape)
-    return Node(_unused(proof.graph, name), zero, (), node.domain.of(zero.mentions()), type_)
-
-
-def _unused(graph: Graph, name: str) -> str:
-    while name in graph.nodes:
-        name += "_"
-    return name
+    return Node(proof.graph.fresh(name), zero, (), node.domain.of(zero.mentions()), type_)
 
 
 def _within_always(proof: Proof, node: Node, where: Expr, part: Domain) -> bool:
@@ -225,11 +220,6 @@ def _covers(proof: Proof, node: Node) -> None:
     for a, b in combinations(when, 2):
         twice = proof.first(box, both(inside, a, b))
         assert twice is None, f"two branches of {node.name} hold at {twice.point}: {a} and {b}"
-
-
-def _reads(proof: Proof, node: Node) -> None:
-    for k in range(len(node.args)):
-        _read(proof, node, k)
 
 
 def _read(proof: Proof, node: Node, index: int) -> None:
@@ -315,12 +305,8 @@ def _identity(expr: Any, dim: str, box: Box, ends: tuple[int, int]) -> bool:
 
 def _within(proof: Proof, expr: Any, box: Box, ends: tuple[int, int]) -> bool:
     """Does the index stay inside, by intervals alone?"""
-    if isinstance(expr, Slice):
-        return (
-            ends[0] <= span(proof.at(expr.lo), box)[0]
-            and span(proof.at(expr.hi), box)[1] <= ends[1] + 1
-        )
-    lo, hi = span(proof.at(expr), box)
+    first, last = (expr.lo, expr.hi - 1) if isinstance(expr, Slice) else (expr, expr)
+    lo, hi = span(proof.at(first), box)[0], span(proof.at(last), box)[1]
     return ends[0] <= lo and hi <= ends[1]
 
 

@@ -6,7 +6,7 @@ import ast
 import dis
 import linecache
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import chain, count, takewhile
@@ -47,28 +47,28 @@ Pairs = tuple[tuple[Index, Index], ...]
 _OPTIONS: ContextVar[Mapping[str, object]] = ContextVar("options", default={})  # noqa: B039
 
 
-@contextmanager
-def compiling(**options: object) -> Generator[None]:
+def compiling(**options: object) -> AbstractContextManager[None]:
     """Set defaults for the options of `ctx.compile` within the block."""
-    token = _OPTIONS.set({**_OPTIONS.get(), **options})
-    try:
-        yield
-    finally:
-        _OPTIONS.reset(token)
+    return _within(_OPTIONS, {**_OPTIONS.get(), **options})
 
 
 Compile = Callable[["Context", Mapping[Any, Any]], Any]
 _COMPILE: ContextVar[Compile | None] = ContextVar("compile", default=None)
 
 
-@contextmanager
-def compiled_by(compile: Compile) -> Generator[None]:
+def compiled_by(compile: Compile) -> AbstractContextManager[None]:
     """Replace `ctx.compile` within the block by a function of the context and the bounds."""
-    token = _COMPILE.set(compile)
+    return _within(_COMPILE, compile)
+
+
+@contextmanager
+def _within(variable: ContextVar[Any], value: object) -> Generator[None]:
+    """Set a context variable within the block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _COMPILE.reset(token)
+        variable.reset(token)
 
 
 class Context:
@@ -176,7 +176,7 @@ class Context:
 
         Raises ShapeError, DomainError, ScheduleError or PlanError before it runs, with the line.
         """
-        from recurra.compiler.options import CompileOptions, by_new_names
+        from recurra.compiler.options import CompileOptions, by_new_names, expect_known
         from recurra.cost.tuning import Tuning
         from recurra.runtime.executable import Executable
         from recurra.runtime.memory_budget import fitted
@@ -184,7 +184,9 @@ class Context:
         if (other := _COMPILE.get()) is not None:
             return other(self, {} if bounds is None else bounds)
         sizes = self._sizes({} if bounds is None else bounds)
-        more = self._known(by_new_names(knobs))
+        more = by_new_names(knobs)
+        inputs = [n.name for n in self.tracer.nodes.values() if isinstance(n.op, Input)]
+        expect_known(more, [d.name.upper() for d in self.tracer.dims], inputs)
         options = CompileOptions(
             backend=backend,
             memory=memory,
@@ -199,14 +201,6 @@ class Context:
         options = options.but(more).filled(_OPTIONS.get())
         with at_the_users_line():
             return fitted(lambda chosen: Executable(self.tracer, sizes, chosen), options)
-
-    def _known(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options; raise RecurraError for one that does not exist, such as a bound."""
-        from recurra.compiler.options import expect_known
-
-        inputs = [n.name for n in self.tracer.nodes.values() if isinstance(n.op, Input)]
-        expect_known(options, [d.name.upper() for d in self.tracer.dims], inputs)
-        return options
 
     def _sizes(self, bounds: object) -> dict[str, object]:
         """The bounds by name; raises DomainError if one of them is a dim.
@@ -290,14 +284,8 @@ class Context:
         return code_html(str(self.graph))
 
 
-_DEFAULT = {
-    n: [f"d{k}" for k in range(n)]
-    if n > 3
-    else [["t"], ["i", "t"], ["b", "i", "t"]][n - 1]
-    if n
-    else []
-    for n in range(9)
-}
+_MANY = [f"d{k}" for k in range(8)]
+_DEFAULT = [[], ["t"], ["i", "t"], ["b", "i", "t"], *(_MANY[:n] for n in range(4, 9))]
 
 
 def _bound(dim: str) -> str:

@@ -170,18 +170,14 @@ def _name_of(fn: object) -> str:
 
 def _host_function(host: Host) -> HostFunction:
     """The resource of a host function; raises RecurraError for a second call of one with state."""
-    for n in current().nodes.values():
-        if isinstance(n.op, Call) and not host.pure and _fn(n.op) is host.fn:
-            raise RecurraError.at_user_line(
-                f"{host.name} is called at two places of one program",
-                facts="the order of its calls would be open",
-                hint="say pure=True if it has no state, or make one call of both",
-            )
+    calls = (n.op.fn.value for n in current().nodes.values() if isinstance(n.op, Call))
+    if not host.pure and any(getattr(x, "fn", None) is host.fn for x in calls):
+        raise RecurraError.at_user_line(
+            f"{host.name} is called at two places of one program",
+            facts="the order of its calls would be open",
+            hint="say pure=True if it has no state, or make one call of both",
+        )
     return current().function(HostFunction, host.name, host)
-
-
-def _fn(op: Call) -> Any:
-    return getattr(op.fn.value, "fn", None)
 
 
 def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from recurra.errors import ShapeError
 from recurra.frontend.read import Operand, Tensor
-from recurra.frontend.tensor_conversion import always_equal, points_for_elements, promote, with_size
+from recurra.frontend.tensor_conversion import (
+    always_equal,
+    dropped,
+    points_for_elements,
+    promote,
+    with_size,
+)
 from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS
 from recurra.ir.types import accumulator
 from recurra.ops.contraction import Einsum
-from recurra.ops.reduction import Sum
 
 _ROW, _INNER, _COLUMN = LETTERS[-3:]
 
@@ -60,4 +65,4 @@ def _without_ones(
     lead = len(batches) - len(own)
     ones = tuple(k for k, n in enumerate(own) if n == 1 and batches[lead + k] != 1)
     labels = "".join(LETTERS[lead + k] for k in range(len(own)) if k not in ones)
-    return (tensor.apply(Sum(axes=ones), tensor) if ones else tensor), labels
+    return dropped(tensor, ones), labels

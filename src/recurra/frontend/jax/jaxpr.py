@@ -97,10 +97,6 @@ def flattened(args: object) -> tuple[list[Any], Any]:
     return jax.tree.flatten(args)
 
 
-def unflattened(tree: Any, leaves: Sequence[object]) -> Any:
-    return jax.tree.unflatten(tree, leaves)
-
-
 def named_leaves(tree: object) -> list[tuple[str, Any]]:
     """The leaves of a tree, with names from their paths: layers_0_weight."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
@@ -413,4 +409,4 @@ PRIMITIVES: dict[str, Primitive] = {
     "xor": _pointwise(bitwise.BitXor),
 }
 
-__all__ = ["CALLS", "PRIMITIVES", "flattened", "imported", "named_leaves", "unflattened"]
+__all__ = ["CALLS", "PRIMITIVES", "flattened", "imported", "named_leaves"]
