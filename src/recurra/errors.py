@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Self
 
 _PASSED = (str(Path(__file__).parent), contextlib.__file__, functools.__file__, "<")  # nobody's
 _LIBRARIES = {"jax", "jaxlib", "numpy", "torch"}  # what may stand between the program and us
@@ -93,6 +94,11 @@ class RecurraError(Exception):
         if hint:
             lines.append(f"  hint: {hint}")
         super().__init__("\n".join(lines))
+
+    @classmethod
+    def at_user_line(cls, what: str, *, facts: str = "", hint: str = "") -> Self:
+        """The error at the line that the user wrote, which is being executed."""
+        return cls(what, facts=facts, hint=hint, loc=here())
 
 
 class ShapeError(RecurraError):

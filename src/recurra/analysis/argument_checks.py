@@ -6,7 +6,7 @@ loss.backward(retain_graph=True)     hint: write x[0:T].sum().backward(wrt=[x])
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, signature
@@ -14,9 +14,15 @@ from types import FrameType, FunctionType
 from typing import Any, TypeVar
 
 from recurra.analysis.type_annotations import Annotations
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def by_word(lines: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Index lines by each of the words before them."""
+    return {word: line for words, line in lines for word in words.split()}
+
 
 ALIKE = (  # keywords of other libraries, and the line that does the same here
     (
@@ -30,7 +36,7 @@ ALIKE = (  # keywords of other libraries, and the line that does the same here
     ("probs", "rc.nn.Categorical(x.index(0).log())"),
     ("requires_grad", 'rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p")'),
 )
-KEYWORDS = {word: line for words, line in ALIKE for word in words.split()}
+KEYWORDS = by_word(ALIKE)
 
 
 class WrongCall(RecurraError, TypeError):
@@ -78,11 +84,10 @@ class _Checked:
         self, args: Sequence[object], kwargs: Mapping[str, object], misfit: str, hint: str
     ) -> WrongCall:
         written = _joined([shown(x) for x in args[self.skipped :]], kwargs)
-        return WrongCall(
+        return WrongCall.at_user_line(
             f"{self.name}({written}) does not fit: {misfit}",
             facts=f"its arguments are {_arguments(self.function, self.skipped)}",
             hint=hint,
-            loc=here(),
         )
 
     def expect_signature(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:

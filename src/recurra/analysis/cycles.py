@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from recurra.analysis.proofs import Point, Proof
+from recurra.analysis.proofs import CounterExample, Proof
 from recurra.cost.thresholds import MAX_CYCLE_CELLS
-from recurra.ir.expr import TRUE, Expr, both, compare, negate
+from recurra.ir.expr import TRUE, Expr, Sym, both, compare, negate
 from recurra.ir.graph import Graph, Node, merge_condition
+from recurra.ir.order import components
 
 Edges = dict[str, list[tuple[int, str, Expr]]]  # reader -> (operand, source, where it is read)
 Cycle = list[tuple[Node, int]]  # each node reads, as that operand, the next one
 
 
-def same_point_cycle(proof: Proof) -> tuple[Cycle, Point] | None:
+def same_point_cycle(proof: Proof) -> tuple[Cycle, CounterExample] | None:
     """A cycle of reads at the identity and a point where all of them happen, or None."""
     edges = _core(_identity_reads(proof.graph))
     if not edges:
@@ -46,53 +47,32 @@ def _identity_reads(graph: Graph) -> Edges:
 
 
 def _core(edges: Edges) -> Edges:
-    """The equations on cycles and on paths between cycles."""
-    kept = _waiting({n: [s for _, s, _ in reads] for n, reads in edges.items()})
-    needs = {n: [s for _, s, _ in edges[n] if s in kept] for n in kept}
-    readers: dict[str, list[str]] = {n: [] for n in kept}
-    for n, sources in needs.items():
-        for s in sources:
-            readers[s].append(n)
-    kept &= _waiting(readers)
-    return {n: [r for r in edges[n] if r[1] in kept] for n in edges if n in kept}
-
-
-def _waiting(needs: dict[str, list[str]]) -> set[str]:
-    """The names that can never start, if each starts after all that it needs (Kahn, 1962)."""
-    released: dict[str, list[str]] = {n: [] for n in needs}
-    for n, sources in needs.items():
-        for s in sources:
-            released[s].append(n)
-    waits = {n: len(sources) for n, sources in needs.items()}
-    ready = [n for n, count in waits.items() if count == 0]
-    while ready:
-        name = ready.pop()
-        del waits[name]
-        for n in released[name]:
-            waits[n] -= 1
-            if waits[n] == 0:
-                ready.append(n)
-    return set(waits)
+    """The reads that are part of a cycle: those within a strongly connected component."""
+    parts = components(edges, lambda n: [source for _, source, _ in edges[n]])
+    part_of = {n: k for k, part in enumerate(parts) for n in part}
+    inside = {n: [r for r in rs if part_of[r[1]] == part_of[n]] for n, rs in edges.items()}
+    return {n: reads for n, reads in inside.items() if reads}
 
 
 def _domain(proof: Proof, name: str) -> Expr:
-    box = proof.box(proof.graph[name].domain)
-    dims = {r.dim: r.sym for r in proof.graph[name].domain}
-    ends = [(compare(">=", dims[d], lo), compare("<=", dims[d], hi)) for d, (lo, hi) in box.items()]
-    return both(*(c for pair in ends for c in pair), proof.edges(proof.graph[name].domain))
+    """The condition under which a point is one of an equation."""
+    domain = proof.graph[name].domain
+    ends = [(Sym(d), lo, hi) for d, (lo, hi) in proof.box(domain).items()]
+    inside = (c for d, lo, hi in ends for c in (compare(">=", d, lo), compare("<=", d, hi)))
+    return both(*inside, proof.edges(domain))
 
 
 def _cells(
     proof: Proof, hull: dict[str, tuple[int, int]], conditions: list[Expr]
-) -> list[tuple[frozenset[Expr], Point]]:
+) -> list[tuple[frozenset[Expr], CounterExample]]:
     """Split the box along every condition; return the conditions that hold in each part, and a
     point of it. The list is empty if there are more than MAX_CYCLE_CELLS parts."""
     start = proof.first(hull, TRUE)
     if start is None:
         return []
-    cells: list[tuple[frozenset[Expr], Expr, Point]] = [(frozenset(), TRUE, start)]
+    cells: list[tuple[frozenset[Expr], Expr, CounterExample]] = [(frozenset(), TRUE, start)]
     for c in dict.fromkeys(conditions):
-        cut: list[tuple[frozenset[Expr], Expr, Point]] = []
+        cut: list[tuple[frozenset[Expr], Expr, CounterExample]] = []
         for holding, where, _ in cells:
             for side, now in ((c, holding | {c}), (negate(c), holding)):
                 part = both(where, side)

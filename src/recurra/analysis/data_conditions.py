@@ -12,7 +12,7 @@ selects element by element, and nothing is skipped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from math import prod
@@ -20,8 +20,9 @@ from math import prod
 from recurra.cost.model import compute_ns
 from recurra.cost.thresholds import GUARD_NS, MAX_TAKERS
 from recurra.ir.expr import TRUE, Expr, Sym
-from recurra.ir.graph import Graph, Node, Ref, Slice, fresh_name
+from recurra.ir.graph import Graph, Node, Ref, fresh_name
 from recurra.ir.op import Op
+from recurra.ir.order import postorder
 from recurra.ir.statement import DataCondition
 from recurra.ir.types import Domain, Type, is_shift
 from recurra.ops import elementwise as el
@@ -139,15 +140,15 @@ def is_decided(graph: Graph, name: str, taken: Collection[Taken]) -> bool:
 
 def _waits(graph: Graph, name: str, other: str, sign: int) -> bool:
     """Does an equation depend on another at the same point, or at one ahead in direction `sign`?"""
-    reached, todo = {name}, [name]
-    while todo:
-        for a in graph[todo.pop()].args:
+
+    def sources(reader: str) -> Iterator[str]:
+        for a in graph[reader].args:
             places = zip(graph[a.name].domain, a.index, strict=True)
-            shifts = (None if isinstance(e, Slice) else is_shift(e, r.dim) for r, e in places)
-            if a.name not in reached and not any(s is not None and s * sign < 0 for s in shifts):
-                reached.add(a.name)
-                todo.append(a.name)
-    return other in reached
+            shifts = (is_shift(e, r.dim) for r, e in places)
+            if not any(s is not None and s * sign < 0 for s in shifts):
+                yield a.name
+
+    return other in postorder([name], sources)
 
 
 def decision(node: Node, taken: Iterable[Taken], nodes: MutableMapping[str, Node]) -> Ref:

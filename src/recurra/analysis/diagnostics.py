@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from recurra.analysis.proofs import Point
+from recurra.analysis.proofs import CounterExample
 from recurra.errors import DomainError, Loc, ScheduleError, ShapeError
 from recurra.ir.dims import Role
 from recurra.ir.expr import (
@@ -21,10 +22,10 @@ from recurra.ir.expr import (
     maximum,
     minimum,
     negate,
-    substitute,
     symbols,
 )
-from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols, merge_condition
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_at, merge_condition
+from recurra.ir.order import postorder
 from recurra.ir.types import NUMPY_NAME, Domain, Range, Type, is_shift
 from recurra.ops.control import Call, Item, Merge
 from recurra.polyhedral import isl
@@ -33,14 +34,6 @@ from recurra.polyhedral import isl
 def line_of(node: Node, index: int = -1) -> Loc | None:
     """The source location of operand `index`: that of its branch, else that of the equation."""
     return node.lines[index] if 0 <= index < len(node.args) else node.loc
-
-
-def at(point: Point, bounds: Mapping[str, int], names: Iterable[str]) -> str:
-    """`at t=3, T=4 ` for the dims and bounds that matter."""
-    wanted = set(names)
-    known = {**point, **bounds, **point}  # a bound may have the name of a dim, which takes priority
-    parts = [f"{n}={v}" for n, v in known.items() if n in wanted]
-    return f"at {', '.join(parts)} " if parts else ""
 
 
 def as_written(expr: Index | Ref) -> str:
@@ -58,15 +51,10 @@ def _range(extent: Range, middle: str) -> str:
 
 
 def read_outside(
-    node: Node,
-    index: int,
-    source: Domain,
-    point_read: tuple[int, ...],
-    point: Point,
-    bounds: Mapping[str, int],
+    node: Node, index: int, source: Domain, point_read: tuple[int, ...], example: CounterExample
 ) -> DomainError:
     """The error for a read outside its source: operand `index` of `node` reads `point_read`."""
-    ref, when = node.args[index], merge_condition(node, index)
+    ref, when, bounds = node.args[index], merge_condition(node, index), example.bounds
     j = next(
         j
         for j, (q, r) in enumerate(zip(point_read, source, strict=True))
@@ -77,8 +65,7 @@ def read_outside(
     branch = f", where {when}," if when is not None and when != TRUE else ""
     every = f"{_range(r, 'k')} for every k in {e}"
     need = every if isinstance(e, Slice) else _range(r, str(e))
-    named = set().union(*map(index_symbols, ref.index), *map(symbols, (r.lo, r.hi, when or TRUE)))
-    spot = at(point, bounds, named)
+    spot = example.at(*ref.index, r.lo, r.hi, when or TRUE)
     return DomainError(
         f"{ref} reads {'before the start' if early else 'past the end'} of {r.dim}",
         facts=f"{ref.name} is defined for {_range(r, r.dim)}, but this read{branch} needs {need}; "
@@ -92,7 +79,7 @@ def _keep_inside(node: Node, ref: Ref, index: int, extent: Range, early: bool, b
     e = ref.index[index]
     if isinstance(e, Slice):
         lo, hi = (maximum(extent.lo, e.lo), e.hi) if early else (e.lo, minimum(e.hi, extent.hi))
-        return f"cut it: {reading(ref, index, Slice(lo, hi, e.step, e.pad))}"
+        return f"cut it: {reading(ref, index, replace(e, lo=lo, hi=hi))}"
     if not symbols(e) & set(node.domain.dims):
         return f"index {ref.name} within {extent.lo}..{extent.hi - 1}"
     guard = compare(">=", e, extent.lo) if early else compare("<", e, extent.hi)
@@ -113,16 +100,14 @@ def _is_one_choice(node: Node) -> bool:
     return node.loc is not None and not node.locs
 
 
-def uncovered(
-    node: Node, when: tuple[Expr, ...], point: Point, bounds: Mapping[str, int]
-) -> DomainError:
-    named = set(node.domain.dims).union(*map(symbols, when))
-    named |= {s for r in node.domain for e in (r.lo, r.hi) for s in symbols(e)}
+def uncovered(node: Node, when: tuple[Expr, ...], example: CounterExample) -> DomainError:
+    """The error for a point of `node` at which none of the conditions of its branches holds."""
+    spot = example.at(*when, *(e for r in node.domain for e in r.edges))
     every = ", ".join(_range(r, r.dim) for r in node.domain)
     if _is_one_choice(node):
         return DomainError(
             "what is chosen is not defined at every point where it is chosen",
-            facts=f"it is where {' or '.join(map(str, when))}; {at(point, bounds, named)}it is not",
+            facts=f"it is where {' or '.join(map(str, when))}; {spot}it is not",
             hint="choose by where it can be read: rc.where(t >= 1, x[t - 1], x[0])",
             loc=node.loc,
         )
@@ -132,7 +117,7 @@ def uncovered(
         f"{node.name} is not defined at every point of its domain",
         facts=f"its domain is {every or 'one point'}, its branches hold where "
         f"{' or '.join(f'({c})' if len(when) > 1 else str(c) for c in when)}; "
-        f"{at(point, bounds, named)}none does{last}",
+        f"{spot}none does{last}",
         hint=_definition_of_the_rest(node, when),
         loc=node.loc,
     )
@@ -152,109 +137,80 @@ def _definition_of_the_rest(node: Node, when: tuple[Expr, ...]) -> str:
 
 
 def negative_slice(
-    node: Node, index: int, j: int, slice_: Slice, point: Point, bounds: Mapping[str, int]
+    node: Node, index: int, j: int, slice_: Slice, example: CounterExample
 ) -> ShapeError:
     """The error for a range that ends before it begins."""
     ref, size = node.args[index], slice_.count
     return ShapeError(
         f"{ref} reads a range of negative size",
-        facts=f"{slice_} holds {size} points; "
-        f"{at(point, bounds, symbols(size))}that is {evaluate(size, {**bounds, **point})}",
+        facts=f"{slice_} holds {size} points; {example.at(size)}that is {example.value(size)}",
         hint="let it begin no later than it ends: "
-        + reading(ref, j, Slice(minimum(slice_.lo, slice_.hi), slice_.hi, slice_.step, slice_.pad)),
+        + reading(ref, j, replace(slice_, lo=minimum(slice_.lo, slice_.hi))),
         loc=line_of(node, index),
     )
 
 
-def overfull(
-    node: Node, index: int, slice_: Slice, point: Point, bounds: Mapping[str, int]
-) -> ShapeError:
+def overfull(node: Node, index: int, slice_: Slice, example: CounterExample) -> ShapeError:
     """The error for a padded range with more points than its length."""
-    assert slice_.pad is not None
-    ref, env = node.args[index], {**bounds, **point}
-    spot = at(point, bounds, symbols(slice_.count) | symbols(slice_.pad))
+    pad, count = slice_.size, slice_.count
     return ShapeError(
-        f"{ref} reads more points than its padded length",
-        facts=f"it is padded to {slice_.pad} and holds {slice_.count} points; "
-        f"{spot}these are {evaluate(slice_.pad, env)} and {evaluate(slice_.count, env)}",
+        f"{node.args[index]} reads more points than its padded length",
+        facts=f"it is padded to {pad} and holds {count} points; "
+        f"{example.at(count, pad)}these are {example.value(pad)} and {example.value(count)}",
         hint="pad it to the largest number of points",
         loc=line_of(node, index),
     )
 
 
-def negative_size(
-    node: Node, type_: Type, size: Expr | int, point: Point, bounds: Mapping[str, int]
-) -> ShapeError:
+def negative_size(node: Node, type_: Type, size: Expr | int, example: CounterExample) -> ShapeError:
     """The error for a result with an axis of negative size."""
-    spot = at(point, bounds, symbols(size))
     return ShapeError(
         f"{node.name} has an axis of negative size",
-        facts=f"its type is {type_}; {spot}{size} is {evaluate(size, {**bounds, **point})}",
+        facts=f"its type is {type_}; {example.at(size)}{size} is {example.value(size)}",
         hint=f"end it at zero: {as_written(maximum(size, 0))}",
         loc=node.loc,
     )
 
 
 def cut(
-    node: Node,
-    ends: tuple[Expr | int, Expr | int],
-    length: Expr | int,
-    point: Point,
-    bounds: Mapping[str, int],
+    node: Node, start: Expr | int, end: Expr | int, length: Expr | int, example: CounterExample
 ) -> ShapeError:
     """The error for a cut that leaves its axis."""
-    env = {**bounds, **point}
-    lo, hi = (evaluate(e, env) for e in ends)
-    spot = at(point, bounds, set().union(*map(symbols, (*ends, length))))
+    lo, hi, n = map(example.value, (start, end, length))
+    spot = example.at(start, end, length)
     return ShapeError(
-        f"the cut {ends[0]}:{ends[1]} leaves its axis",
-        facts=f"the axis is 0:{length}; {spot}{lo}:{hi} is asked of 0:{evaluate(length, env)}",
+        f"the cut {start}:{end} leaves its axis",
+        facts=f"the axis is 0:{length}; {spot}{lo}:{hi} is asked of 0:{n}",
         hint=f"cut within 0:{length}",
         loc=node.loc,
     )
 
 
-def too_few(
-    node: Node, count: Expr | int, size: Expr | int, point: Point, bounds: Mapping[str, int]
-) -> ShapeError:
+def too_few(node: Node, count: Expr | int, size: Expr | int, example: CounterExample) -> ShapeError:
     """The error for a top-k of an axis with fewer than k elements."""
-    spot = at(point, bounds, symbols(count) | symbols(size))
     return ShapeError(
         f"topk({count}) asks for more elements than there are",
-        facts=f"its axis has {size}; {spot}that is {evaluate(size, {**bounds, **point})}",
+        facts=f"its axis has {size}; {example.at(count, size)}that is {example.value(size)}",
         hint=f"fill it up: rc.concat([x, rc.full({count}, -math.inf)]).topk({count})",
         loc=node.loc,
     )
 
 
-def pick(
-    node: Node, expr: Expr | int, length: Expr | int, point: Point, bounds: Mapping[str, int]
-) -> ShapeError:
+def pick(node: Node, expr: Expr | int, length: Expr | int, example: CounterExample) -> ShapeError:
     """The error for an element that is not on its axis."""
-    env = {**bounds, **point}
-    spot = at(point, bounds, symbols(expr) | symbols(length))
+    at, n = example.value(expr), example.value(length)
     return ShapeError(
         f"element {expr} is not on its axis",
-        facts=(
-            f"the axis is 0:{length}; {spot}"
-            f"element {evaluate(expr, env)} is asked of 0:{evaluate(length, env)}"
-        ),
+        facts=f"the axis is 0:{length}; {example.at(expr, length)}element {at} is asked of 0:{n}",
         hint=f"index within 0:{length}, or guard it with rc.where",
         loc=node.loc,
     )
 
 
 def too_narrow(
-    node: Node,
-    index: int,
-    expr: Expr | int,
-    dtype: str,
-    number: int,
-    point: Point,
-    bounds: Mapping[str, int],
+    node: Node, index: int, expr: Expr | int, dtype: str, number: int, example: CounterExample
 ) -> ShapeError:
     """The error for an index expression whose value overflows its type, or i32."""
-    spot = at(point, bounds, symbols(expr))
     ends = np.iinfo("int32")
     if ends.min <= number <= ends.max:
         ends = np.iinfo(NUMPY_NAME[dtype])
@@ -264,32 +220,30 @@ def too_narrow(
         hint = f'compute with a number of {dim}: rc.value({dim}, "i64"), rc.value({dim}, "f64")'
     return ShapeError(
         f"{expr} has a value that {dtype} cannot hold",
-        facts=f"{spot}it is {number}; {dtype} holds whole numbers from {ends.min} to {ends.max}",
+        facts=f"{example.at(expr)}it is {number}; "
+        f"{dtype} holds whole numbers from {ends.min} to {ends.max}",
         hint=hint,
         loc=line_of(node, index),
     )
 
 
 def shuffled(
-    node: Node, expr: Expr | int, length: Expr | int, point: Point, bounds: Mapping[str, int]
+    node: Node, expr: Expr | int, length: Expr | int, example: CounterExample
 ) -> ShapeError:
     """The error for an element that is not among those that are shuffled."""
-    env = {**bounds, **point}
-    spot = at(point, bounds, symbols(expr) | symbols(length))
+    at, n = example.value(expr), example.value(length)
     return ShapeError(
         f"element {expr} is not among the {length} that are shuffled",
-        facts=f"{spot}element {evaluate(expr, env)} is asked of {evaluate(length, env)}",
+        facts=f"{example.at(expr, length)}element {at} is asked of {n}",
         hint="let the minibatches together have as many samples as there are",
         loc=node.loc,
     )
 
 
-def reshape(
-    node: Node, before: Type, after: Type, point: Point, bounds: Mapping[str, int]
-) -> ShapeError:
+def reshape(node: Node, before: Type, after: Type, example: CounterExample) -> ShapeError:
     """The error for a reshape that changes the number of elements."""
-    a, b = (prod(t.sizes({**bounds, **point})) for t in (before, after))
-    spot = at(point, bounds, set().union(*map(symbols, (*before.shape, *after.shape))))
+    a, b = (prod(map(example.value, t.shape)) for t in (before, after))
+    spot = example.at(*before.shape, *after.shape)
     return ShapeError(
         f"{before} cannot be reshaped to {after}",
         facts=f"a reshape keeps every element; {spot}one has {a} elements, the other {b}",
@@ -299,12 +253,7 @@ def reshape(
 
 
 def empty(
-    node: Node,
-    ref: Ref,
-    source: Domain,
-    size: Expr | int,
-    point: Point,
-    bounds: Mapping[str, int],
+    node: Node, ref: Ref, source: Domain, size: Expr | int, example: CounterExample
 ) -> DomainError:
     """The error for an extremum of an empty axis."""
     what = f"an axis of {ref.name} has {size} elements"
@@ -316,31 +265,28 @@ def empty(
                 (minimum(s.lo, last), s.hi) if s.hi == r.hi else (s.lo, maximum(s.hi, s.lo + 1))
             )
             what = f"{ref} holds {size} points"
-            hint = f"let it hold one point: {reading(ref, j, Slice(lo, hi, s.step, s.pad))}"
+            hint = f"let it hold one point: {reading(ref, j, replace(s, lo=lo, hi=hi))}"
     return DomainError(
         f"the {node.op.name} of an empty range has no value",
-        facts=f"{what}; {at(point, bounds, symbols(size))}it is empty",
+        facts=f"{what}; {example.at(size)}it is empty",
         hint=hint,
         loc=node.loc,
     )
 
 
-def cycle(
-    steps: Sequence[tuple[Node, int]], point: Point, bounds: Mapping[str, int]
-) -> ScheduleError:
+def cycle(steps: Sequence[tuple[Node, int]], example: CounterExample) -> ScheduleError:
     """The error for a cycle in which each node reads the next, as operand k, at the same point."""
     first = steps[0][0]
     dims = first.domain.dims
     reads = [(n.name, n.args[k].name, line_of(n, k)) for n, k in steps]
     lines = [f"{n} needs {a}" + (f" at {loc}" if loc else "") for n, a, loc in reads]
-    named = {s for r in first.domain for e in (r.lo, r.hi) for s in symbols(e)} | set(dims)
-    spot = at(point, bounds, named)
-    last = f"{spot}no order of them is right" if len(steps) > 1 else f"{spot}it needs its own value"
+    spot = example.at(*(e for r in first.domain for e in r.edges))
+    last = "no order of them is right" if len(steps) > 1 else "it needs its own value"
     declared = next((n for n, _ in steps if isinstance(n.op, Merge)), first).name
     earlier = ",".join([*dims[:-1], f"{dims[-1]}-1"]) if dims else ""
     return ScheduleError(
-        f"{Ref(first.name, first.domain.identity)} depends on itself at the same point",
-        facts="\n  ".join([*lines, last]),
+        f"{first.ref} depends on itself at the same point",
+        facts="\n  ".join([*lines, spot + last]),
         hint=f"read an earlier point in one of them: {declared}[{earlier}]"
         if dims
         else "take one of these reads away",
@@ -363,15 +309,15 @@ def called(graph: Graph, name: str) -> str:
 
 def tokens(graph: Graph) -> set[str]:
     """The equations that order host calls, each of which waits for the one before."""
+
+    def passed_on(refs: Iterable[Ref]) -> list[str]:
+        return [a.name for a in refs if isinstance(graph[a.name].op, (Merge, Item))]
+
+    def sources(name: str) -> list[str]:
+        return passed_on(graph[name].args) if isinstance(graph[name].op, Merge) else []
+
     calls = (n for n in graph.nodes.values() if isinstance(n.op, Call) and n.op.has_state)
-    todo, found = [n.args[-1].name for n in calls if n.args], set[str]()
-    while todo:
-        name = todo.pop()
-        if name not in found and isinstance(graph[name].op, (Merge, Item)):
-            found.add(name)
-            merged = isinstance(graph[name].op, Merge)
-            todo += [a.name for a in graph[name].args] if merged else []
-    return found
+    return set(postorder(passed_on(a for n in calls for a in n.args[-1:]), sources))
 
 
 def no_order(
@@ -463,10 +409,7 @@ def _of_points(index: Index, at: Mapping[str, Index]) -> Index:
         shift = None if isinstance(index, Slice) else is_shift(index, dim)
         if shift is not None and isinstance(e, Slice):
             return Slice(e.lo + shift, e.hi + shift, e.step)
-    points = {d: e for d, e in at.items() if not isinstance(e, Slice)}
-    if isinstance(index, Slice):
-        return Slice(substitute(index.lo, points), substitute(index.hi, points), index.step)
-    return substitute(index, points)
+    return index_at(index, {d: e for d, e in at.items() if not isinstance(e, Slice)})
 
 
 def bounds_error(

@@ -27,7 +27,7 @@ from recurra.cost.thresholds import (
 from recurra.ir.expr import FALSE, TRUE, Cmp, Expr, substitute, walk
 from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components
-from recurra.ir.types import Domain, Range
+from recurra.ir.types import Domain
 from recurra.ops.elementwise import Going
 from recurra.polyhedral import isl
 
@@ -92,7 +92,7 @@ class _ExactDemand:
         return FALSE if node.op.pure else effects.get(node.name, TRUE)
 
     def points(self, domain: Domain, where: Expr = TRUE) -> isl.Set:
-        constraints = isl.box_constraints(self.bound(domain))
+        constraints = isl.box_constraints(domain.at(self.sizes))
         if where != TRUE:
             constraints.append(isl.text(substitute(where, self.sizes)))
         return isl.make_set(domain.dims, [*constraints, *self.limits], tuple(self.open))
@@ -101,15 +101,10 @@ class _ExactDemand:
     def limits(self) -> list[str]:
         return [f"1 <= {n} <= {most}" for n, most in self.open.items()]
 
-    def bound(self, domain: Domain) -> Domain:
-        """Substitute the known bounds in a domain."""
-        ends = ((r.dim, substitute(r.hi, self.sizes), substitute(r.lo, self.sizes)) for r in domain)
-        return Domain(tuple(Range(*x) for x in ends))
-
     def relation(self, node: Node, index: int) -> isl.Map:
         """The map from each point of an equation to the points that operand `index` reads there."""
-        reader, ref = self.bound(node.domain), node.args[index]
-        source = self.bound(self.graph[ref.name].domain)
+        reader, ref = node.domain.at(self.sizes), node.args[index]
+        source = self.graph[ref.name].domain.at(self.sizes)
         out = [f"{d}'" for d in source.dims]
         ends = [*isl.box_constraints(reader), *isl.box_constraints(source, "'")]
         when = merge_condition(node, index)

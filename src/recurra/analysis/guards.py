@@ -43,12 +43,9 @@ def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
 
 def _of_calls(graph: Graph, taken: Mapping[str, Expr]) -> dict[str, Expr]:
     """The conditions of host calls, and of the items of their results."""
-    out = dict[str, Expr]()
-    for n in graph.nodes.values():
-        call = n.args[0].name if isinstance(n.op, Item) else n.name
-        if isinstance(n.op, (Call, Item)) and call in taken:
-            out[n.name] = taken[call]
-    return out
+    calls = {n.name: n.name for n in graph.nodes.values() if isinstance(n.op, Call)}
+    items = {n.name: n.args[0].name for n in graph.nodes.values() if isinstance(n.op, Item)}
+    return {n: taken[call] for n, call in (calls | items).items() if call in taken}
 
 
 def _worth(graph: Graph, demand: Mapping[str, Expr], sizes: Mapping[str, int]) -> dict[str, Expr]:

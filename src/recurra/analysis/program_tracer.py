@@ -55,7 +55,6 @@ class Tracer:
     nodes: dict[str, Node] = field(default_factory=dict)
     branches: dict[str, list[Branch]] = field(default_factory=dict)
     nowhere: dict[str, Loc | None] = field(default_factory=dict)  # branches that are always False
-    outputs: list[str] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
     params: list[Any] = field(default_factory=list)
     effects: list[Checkpoint] = field(default_factory=list)
@@ -81,12 +80,11 @@ class Tracer:
         """Raise DomainError if one of the names is neither a dim nor a bound of this program."""
         known = {*self.dim_names(), *self.bounds}.union(*(symbols(d.hi) for d in self.dims))
         for name in sorted(names - known):
-            raise DomainError(
+            raise DomainError.at_user_line(
                 f"{name} is no dim and no bound of this context",
                 facts=f"its dims are {', '.join(str(d.range) for d in self.dims) or 'none'}",
                 hint="use the dims that `with rc.Context(...) as ...` names, "
                 "or declare a bound of its own: rc.bound('N')",
-                loc=here(),
             )
 
     def range(self, dim: str) -> Range:
@@ -144,8 +142,8 @@ class Tracer:
         except TypeError as e:
             operands = ", ".join(f"{a} is {graph.read_type(a)}" for a in args)
             law = (type(op).__doc__ or "").splitlines()[0]
-            raise ShapeError(
-                str(e), facts=operands, hint=f"{op.name} is  {law}", loc=here()
+            raise ShapeError.at_user_line(
+                str(e), facts=operands, hint=f"{op.name} is  {law}"
             ) from None
         node = Node(self.fresh(stem), op, args, domain, type_, self.line or here())
         self.nodes[node.name] = node
@@ -171,11 +169,10 @@ class Tracer:
         """
         have, want = Graph(self.nodes, ()).read_type(value), self.nodes[name].type
         if have != want:
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"a branch of {name} has another type",
                 facts=f"{name} is {want}, this branch is {have}",
                 hint="cast or reshape it",
-                loc=here(),
             )
         if when == FALSE:
             self.nowhere.setdefault(name, here())
@@ -203,12 +200,11 @@ class Tracer:
             return
         hides = next(b for b in earlier if isl.satisfiable(both(holds, b.when)))
         place = f"where {when}" if when != TRUE else "at every point"
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"this branch of {name} never holds: others come before it",
             facts=f"the first branch that holds wins, and {place} earlier ones do"
             + (f"\n  the first of them   --> {hides.loc}" if hides.loc else ""),
             hint="write it above them: the branch of few points first, that of the rest last",
-            loc=here(),
         )
 
     def rename(self, names: Mapping[str, str]) -> None:
@@ -228,13 +224,8 @@ class Tracer:
         self.final = {new(name) for name in self.final}
         self.choices = {new(name) for name in self.choices}
         self.clocks = {new(k): dims for k, dims in self.clocks.items()}
-        self.outputs = [new(o) for o in self.outputs]
         self.logs = {k: new(v) for k, v in self.logs.items()}
         self.effects = [e.renamed(new) for e in self.effects]
-
-    def share_clock(self, name: str, other: str) -> None:
-        """Let `name` step along the same dims as `other`."""
-        self.clocks[name] = self.clocks[other]
 
     def suggest(self, value: Ref, name: str) -> None:
         """Name a new equation after its purpose, unless it has a name already."""
@@ -266,7 +257,7 @@ class Tracer:
                 args=tuple(b.value for b in branches),
                 locs=() if name in self.choices else tuple(b.loc for b in branches),
             )
-        outputs = dict.fromkeys([*self.outputs, *self.logs.values()])
+        outputs = dict.fromkeys(self.logs.values())
         aliases = self._aliases({*outputs, *keep})
         for name in aliases.values():
             del nodes[name]
@@ -361,13 +352,12 @@ _OPEN = _Open()
 
 def current() -> Tracer:
     if not _OPEN.tracers:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "no program is being written here",
             facts="recurrent tensors are made and joined in the block of their context, and this "
             "line is in none",
             hint="move it into the block, or open that again: `with ctx:`; a new program begins by "
             '`with rc.Context(dims="t") as (t, T):`',
-            loc=here(),
         )
     return _OPEN.tracers[-1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from recurra.ir.expr import (
@@ -14,16 +15,37 @@ from recurra.ir.expr import (
     Sym,
     both,
     compare,
+    evaluate,
     substitute,
     symbols,
     walk,
 )
-from recurra.ir.graph import Graph
+from recurra.ir.graph import Graph, Index, index_symbols
 from recurra.ir.types import Domain
 from recurra.polyhedral import isl
 from recurra.polyhedral.interval import Box, narrow, span
 
-Point = dict[str, int]
+
+@dataclass(frozen=True)
+class CounterExample:
+    """A point, and the values of the bounds, at which a program is wrong."""
+
+    point: Mapping[str, int]
+    bounds: Mapping[str, int]
+
+    @cached_property
+    def values(self) -> dict[str, int]:
+        """The values by name; a bound may have the name of a dim, which takes priority."""
+        return {**self.point, **self.bounds, **self.point}
+
+    def at(self, *exprs: Index) -> str:
+        """`at t=3, T=4 ` for the dims and bounds that occur in the expressions."""
+        named = set[str]().union(*map(index_symbols, exprs))
+        parts = [f"{n}={v}" for n, v in self.values.items() if n in named]
+        return f"at {', '.join(parts)} " if parts else ""
+
+    def value(self, expr: Any) -> int:
+        return evaluate(expr, self.values)
 
 
 class Unprovable(Exception):
@@ -89,18 +111,18 @@ class Proof:
         starts = (compare(">=", d, lo) for d, lo, _ in ends if symbols(lo))
         return both(*starts, *(compare("<", d, hi) for d, _, hi in ends if symbols(hi)))
 
-    def bounds_at(self, point: Point) -> dict[str, int]:
-        """The values of all bounds at a counter-example, which includes the open ones."""
-        return {**self.bounds, **{n: point[n] for n in self.open if n in point}}
+    def example(self, point: Mapping[str, int]) -> CounterExample:
+        """Complete a point by the values of all bounds, also of the open ones that it has."""
+        return CounterExample(point, {**self.bounds, **{n: point[n] for n in self.open}})
 
-    def first(self, box: Box, where: Expr) -> Point | None:
+    def first(self, box: Box, where: Expr) -> CounterExample | None:
         """The first point of the box at which `where` holds; all bounds in it must be open."""
         box = {**box, **self.unknown}
         if where == FALSE or any(lo > hi for lo, hi in box.values()) or narrow(box, where) is None:
             return None
         point = {d: lo for d, (lo, _) in box.items()}
         if where == TRUE:
-            return point
+            return self.example(point)
         product = next((x for x in walk(where) if isinstance(x, Product)), None)
         if product is not None:
             raise Unprovable(product)
@@ -109,26 +131,26 @@ class Proof:
         assert len(used) == len(named), f"{where} names {named - set(used)}, which is no dim here"
         canonical: dict[str, Expr | int] = {d: Sym(f"d{k}") for k, d in enumerate(used)}
         found = isl.first(tuple(box[d] for d in used), substitute(where, canonical))
-        return None if found is None else point | dict(zip(used, found, strict=True))
+        if found is None:
+            return None
+        return self.example(point | dict(zip(used, found, strict=True)))
 
-    def below(self, expr: Expr | int, least: int, box: Box, where: Expr = TRUE) -> Point | None:
+    def below(
+        self, expr: Expr | int, least: int, box: Box, where: Expr = TRUE
+    ) -> CounterExample | None:
         """The first point at which `where` holds and `expr` is less than `least`."""
         expr = self.at(expr)
         if type(expr) is int and expr >= least:
             return None
-        box = {**box, **self.unknown}
-        small = narrow(box, where)
-        if (
-            small is None
-            or any(lo > hi for lo, hi in small.values())
-            or span(expr, small)[0] >= least
-        ):
+        small = narrow({**box, **self.unknown}, where)
+        if small is None or any(lo > hi for lo, hi in small.values()):
+            return None
+        if span(expr, small)[0] >= least:
             return None
         return self.first(box, both(where, compare("<", expr, least)))
 
     def beyond(
         self, lo: Any, hi: Any, least: int, most: Any, box: Box, where: Expr = TRUE
-    ) -> Point | None:
+    ) -> CounterExample | None:
         """The first point at which `lo` is less than `least`, or else `hi` more than `most`."""
-        found = self.below(lo, least, box, where)
-        return self.below(most - hi, 0, box, where) if found is None else found
+        return self.below(lo, least, box, where) or self.below(most - hi, 0, box, where)

@@ -8,8 +8,9 @@ in general; here only a point that needs itself is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial, reduce
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +22,7 @@ from recurra.analysis.affine import product, quasi_affine
 from recurra.analysis.bound_values import known_bounds
 from recurra.analysis.cycles import same_point_cycle
 from recurra.analysis.exact_demand import demanded_exactly
-from recurra.analysis.proofs import Proof, Unprovable
+from recurra.analysis.proofs import CounterExample, Proof, Unprovable
 from recurra.errors import RecurraError
 from recurra.ir.expr import (
     FALSE,
@@ -72,9 +73,8 @@ def check_safety(
         demand = demanded_exactly(graph, closed, open) if demand is None else demand
         proof = Proof(_narrowed(proof, mistakes, demand), closed, open)
     graph = proof.graph
-    found = same_point_cycle(proof)
-    if found is not None:
-        raise diagnostics.cycle(*found, proof.bounds_at(found[1]))
+    if found := same_point_cycle(proof):
+        raise diagnostics.cycle(*found)
     return graph
 
 
@@ -86,7 +86,8 @@ def _mistakes(proof: Proof) -> dict[str, RecurraError]:
             continue
         try:
             _covers(proof, node)
-            _reads(proof, node)
+            for k in range(len(node.args)):
+                _read(proof, node, k)
             _sizes(proof, node)
             _numbers(proof, node)
         except Unprovable as e:
@@ -150,8 +151,8 @@ def _guarded(proof: Proof, node: Node, where: Expr) -> list[Node]:
             return []
         zeros = _zeros(proof, node, f"{node.name}_none_{k}", type_)
         op = Merge(when=(where, negate(where)))
-        reads = (ref, Ref(zeros.name, zeros.domain.identity))
-        name = _unused(proof.graph, f"{node.name}_read_{k}")
+        reads = (ref, zeros.ref)
+        name = proof.graph.fresh(f"{node.name}_read_{k}")
         guard = Node(name, op, reads, node.domain, type_, node.loc)
         try:
             _read(proof, guard, 0)
@@ -171,7 +172,7 @@ def _guarded_branches(proof: Proof, node: Node, op: Merge, where: Expr) -> list[
         return []
     zeros = _zeros(proof, node, f"{node.name}_none", node.type)
     when = (*(both(c, where) for c in op.when), negate(where))
-    args = (*node.args, Ref(zeros.name, zeros.domain.identity))
+    args = (*node.args, zeros.ref)
     guarded = replace(node, op=Merge(when=when), args=args, locs=())
     try:
         _covers(proof, guarded)
@@ -185,13 +186,7 @@ def _guarded_branches(proof: Proof, node: Node, op: Merge, where: Expr) -> list[
 def _zeros(proof: Proof, node: Node, name: str, type_: Type) -> Node:
     """A new equation of zeros of a type, at the points of another equation."""
     zero = Const(value=0, dtype=type_.dtype, shape=type_.shape)
-    return Node(_unused(proof.graph, name), zero, (), node.domain.of(zero.mentions()), type_)
-
-
-def _unused(graph: Graph, name: str) -> str:
-    while name in graph.nodes:
-        name += "_"
-    return name
+    return Node(proof.graph.fresh(name), zero, (), node.domain.of(zero.mentions()), type_)
 
 
 def _within_always(proof: Proof, node: Node, where: Expr, part: Domain) -> bool:
@@ -220,17 +215,11 @@ def _covers(proof: Proof, node: Node) -> None:
     when = tuple(proof.at(c) for c in node.op.when)
     box = proof.box(node.domain)
     inside = proof.edges(node.domain)
-    hole = proof.first(box, both(inside, negate(either(*when))))
-    if hole is not None:
-        raise diagnostics.uncovered(node, node.op.when, hole, proof.bounds_at(hole))
+    if hole := proof.first(box, both(inside, negate(either(*when)))):
+        raise diagnostics.uncovered(node, node.op.when, hole)
     for a, b in combinations(when, 2):
         twice = proof.first(box, both(inside, a, b))
-        assert twice is None, f"two branches of {node.name} hold at {twice}: {a} and {b}"
-
-
-def _reads(proof: Proof, node: Node) -> None:
-    for k in range(len(node.args)):
-        _read(proof, node, k)
+        assert twice is None, f"two branches of {node.name} hold at {twice.point}: {a} and {b}"
 
 
 def _read(proof: Proof, node: Node, index: int) -> None:
@@ -291,11 +280,9 @@ def _fits(
         lo, hi = span(part, {**box, **proof.unknown})
         if ends.min <= lo and hi <= ends.max:
             continue
-        found = proof.beyond(part, part, int(ends.min), int(ends.max), box, where)
-        if found is not None:
-            number = evaluate(part, found)
-            bounds, expr = proof.bounds_at(found), op.expr if part == whole else part
-            raise diagnostics.too_narrow(node, index, expr, op.dtype, number, found, bounds)
+        if found := proof.beyond(part, part, int(ends.min), int(ends.max), box, where):
+            number, expr = evaluate(part, found.point), op.expr if part == whole else part
+            raise diagnostics.too_narrow(node, index, expr, op.dtype, number, found)
 
 
 def _is_wide(dtype: str) -> bool:
@@ -318,12 +305,8 @@ def _identity(expr: Any, dim: str, box: Box, ends: tuple[int, int]) -> bool:
 
 def _within(proof: Proof, expr: Any, box: Box, ends: tuple[int, int]) -> bool:
     """Does the index stay inside, by intervals alone?"""
-    if isinstance(expr, Slice):
-        return (
-            ends[0] <= span(proof.at(expr.lo), box)[0]
-            and span(proof.at(expr.hi), box)[1] <= ends[1] + 1
-        )
-    lo, hi = span(proof.at(expr), box)
+    first, last = (expr.lo, expr.hi - 1) if isinstance(expr, Slice) else (expr, expr)
+    lo, hi = span(proof.at(first), box)[0], span(proof.at(last), box)[1]
     return ends[0] <= lo and hi <= ends[1]
 
 
@@ -340,58 +323,36 @@ def _prove_inside(proof: Proof, node: Node, index: int, ref: Ref, where: Expr) -
         lo, hi = span(proof.at(s.lo), small)[0], span(proof.at(s.hi), small)[1]
         box[f"{domain.ranges[j].dim}'"] = (lo, hi - 1)
     wrong = both(where, proof.at(ties), proof.at(dependence.outside_condition(point, domain)))
-    found = proof.first(box, wrong)
-    if found is not None:
-        point_read = tuple(evaluate(p, {**proof.bounds, **found}) for p in point)
-        at = {d: found[d] for d in node.domain.dims}
-        raise diagnostics.read_outside(node, index, domain, point_read, at, proof.bounds_at(found))
+    if found := proof.first(box, wrong):
+        point_read = tuple(map(found.value, point))
+        at_reader = replace(found, point={d: found.point[d] for d in node.domain.dims})
+        raise diagnostics.read_outside(node, index, domain, point_read, at_reader)
 
 
 def _slice_size(proof: Proof, node: Node, index: int, j: int, slice_: Slice, where: Expr) -> None:
-    box = proof.box(node.domain)
-    found = proof.below(slice_.count, 0, box, where)
-    if found is not None:
-        raise diagnostics.negative_slice(node, index, j, slice_, found, proof.bounds_at(found))
-    if slice_.pad is not None:
-        room: Any = slice_.pad - slice_.count
-        found = proof.below(room, 0, box, where)
-        if found is not None:
-            raise diagnostics.overfull(node, index, slice_, found, proof.bounds_at(found))
+    """Raise if a range ends before it begins, or has more points than its padded length."""
+    box, room = proof.box(node.domain), slice_.size - slice_.count  # pyright: ignore[reportOperatorIssue]
+    if found := proof.below(slice_.count, 0, box, where):
+        raise diagnostics.negative_slice(node, index, j, slice_, found)
+    if found := proof.below(room, 0, box, where):
+        raise diagnostics.overfull(node, index, slice_, found)
 
 
 def _sizes(proof: Proof, node: Node) -> None:
-    """Raise if an axis has a negative size, a cut leaves its axis, or an extremum is empty."""
+    """Raise if an axis has a negative size, an op leaves its axis, or an extremum is empty."""
     box, inside = proof.box(node.domain), proof.edges(node.domain)
     for type_ in node.type.items if isinstance(node.type, Tuple) else (node.type,):
         for size in type_.shape:
-            found = proof.below(size, 0, box, inside)
-            if found is not None:
-                raise diagnostics.negative_size(node, type_, size, found, proof.bounds_at(found))
+            if found := proof.below(size, 0, box, inside):
+                raise diagnostics.negative_size(node, type_, size, found)
     for ref, size in _must_have_elements(proof.graph, node):
-        found = proof.below(size, 1, box, inside)
-        if found is not None:
-            source = proof.graph[ref.name].domain
-            raise diagnostics.empty(node, ref, source, size, found, proof.bounds_at(found))
-    _of_op(proof, node, box)
-
-
-def _of_op(proof: Proof, node: Node, box: Box) -> None:
-    """Check the requirements of particular ops on sizes and positions."""
-    match node.op:
-        case Cut(axis=axis, start=start, size=size):
-            _cut(proof, node, axis, (start, start + size), box)
-        case TopK(axis=axis, size=size):
-            _cut(proof, node, axis, (0, size), box)
-        case Pick(zero=False) as op:
-            _pick(proof, node, op, box)
-        case Take() as op:
-            _take(proof, node, op, box)
-        case Reshape():
-            _reshape(proof, node, box)
-        case Permutation() as op:
-            _permutation(proof, node, op, box)
-        case _:
-            pass
+        if found := proof.below(size, 1, box, inside):
+            raise diagnostics.empty(node, ref, proof.graph[ref.name].domain, size, found)
+    for first, last, length, error in _positions(proof.graph, node):
+        if found := proof.beyond(first, last, 0, length - 1, box, inside):
+            raise error(found)
+    if isinstance(node.op, Reshape):
+        _reshape(proof, node, box)
 
 
 def _must_have_elements(graph: Graph, node: Node) -> Iterator[tuple[Ref, Expr | int]]:
@@ -409,34 +370,31 @@ def _must_have_elements(graph: Graph, node: Node) -> Iterator[tuple[Ref, Expr | 
     yield from ((node.args[0], shape[a]) for a in axes)
 
 
-def _cut(
-    proof: Proof, node: Node, axis: int, ends: tuple[Expr | int, Expr | int], box: Box
-) -> None:
-    n: Any = proof.graph.read_type(node.args[0]).shape[axis]
-    found = proof.beyond(*ends, 0, n, box, proof.edges(node.domain))
-    if found is None:
-        return
-    if isinstance(node.op, TopK):
-        raise diagnostics.too_few(node, ends[1], n, found, proof.bounds_at(found))
-    raise diagnostics.cut(node, ends, n, found, proof.bounds_at(found))
+def _positions(
+    graph: Graph, node: Node
+) -> Iterator[tuple[Any, Any, Any, Callable[[CounterExample], RecurraError]]]:
+    """The first and last positions that an op reads of an axis, its length, and the error."""
 
+    def length(axis: int) -> Any:
+        return graph.read_type(node.args[0]).shape[axis]
 
-def _pick(proof: Proof, node: Node, op: Pick, box: Box) -> None:
-    n: Any = proof.graph.read_type(node.args[0]).shape[op.axis]
-    found = proof.beyond(op.at_, op.at_, 0, n - 1, box, proof.edges(node.domain))
-    if found is not None:
-        raise diagnostics.pick(node, op.at_, n, found, proof.bounds_at(found))
-
-
-def _take(proof: Proof, node: Node, op: Take, box: Box) -> None:
-    """Raise if a position that is known before the program runs is not on the axis."""
-    x, i = node.args
-    n: Any = proof.graph.read_type(x).shape[op.parts()[0].index(op.axis)]
-    inside = proof.edges(node.domain)
-    for e in _known_numbers(proof.graph[i.name], i):
-        found = proof.beyond(e, e, 0, n - 1, box, inside)
-        if found is not None:
-            raise diagnostics.pick(node, e, n, found, proof.bounds_at(found))
+    match node.op:
+        case Cut(axis=axis, start=start, size=size):
+            n, end = length(axis), start + size
+            yield start, end - 1, n, partial(diagnostics.cut, node, start, end, n)
+        case TopK(axis=axis, size=size):
+            n = length(axis)
+            yield 0, size - 1, n, partial(diagnostics.too_few, node, size, n)
+        case Pick(zero=False, axis=axis, at_=at):
+            yield at, at, length(axis), partial(diagnostics.pick, node, at, length(axis))
+        case Take() as op:
+            n = length(op.parts()[0].index(op.axis))
+            for e in _known_numbers(graph[node.args[1].name], node.args[1]):
+                yield e, e, n, partial(diagnostics.pick, node, e, n)
+        case Permutation(at_=at, size=n):
+            yield at, at, n, partial(diagnostics.shuffled, node, at, n)
+        case _:
+            pass
 
 
 def _known_numbers(source: Node, read: Ref) -> tuple[Any, ...]:
@@ -453,27 +411,11 @@ def _known_numbers(source: Node, read: Ref) -> tuple[Any, ...]:
             return ()
 
 
-def _permutation(proof: Proof, node: Node, op: Permutation, box: Box) -> None:
-    """Raise if an element is not one of those that are shuffled."""
-    n: Any = op.size
-    found = proof.beyond(op.at_, op.at_, 0, n - 1, box, proof.edges(node.domain))
-    if found is not None:
-        raise diagnostics.shuffled(node, op.at_, n, found, proof.bounds_at(found))
-
-
 def _reshape(proof: Proof, node: Node, box: Box) -> None:
     before = proof.graph.read_type(node.args[0])
     assert isinstance(before, Type)
     assert isinstance(node.type, Type)
-    counts = [_product(proof, t) for t in (before, node.type)]
+    counts = [reduce(mul, map(proof.at, t.shape), 1) for t in (before, node.type)]
     differ = compare("!=", *counts)
-    found = None if differ == FALSE else proof.first(box, both(proof.edges(node.domain), differ))
-    if found is not None:
-        raise diagnostics.reshape(node, before, node.type, found, proof.bounds_at(found))
-
-
-def _product(proof: Proof, type_: Type) -> Expr | int:
-    total: Expr | int = 1
-    for size in type_.shape:
-        total = mul(total, proof.at(size))
-    return total
+    if found := proof.first(box, both(proof.edges(node.domain), differ)):
+        raise diagnostics.reshape(node, before, node.type, found)

@@ -65,11 +65,10 @@ def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
     tracer = loss.tracer
     leaves = tracer.params if wrt is None else _leaves(wrt)
     if loss.shape:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "backward() needs a scalar loss",
             facts=f"this one is {loss!r}",
             hint="reduce it: .mean() or .sum()",
-            loc=here(),
         )
     _expect_averaged(loss, leaves)
     loss = _named(loss)
@@ -83,11 +82,10 @@ def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
         raise _unreached(graph, loss, names, passed)
     for p in reached if wrt is None else ():
         if p.grad is not None:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{p.name} has a gradient already",
                 facts=f"of {tracer.nodes[p.grad.name].loc}; gradients do not add up by themselves",
                 hint="(first + second).backward(), or name what each is for: backward(wrt=...)",
-                loc=here(),
             )
     nonzero = dependence_conditions(graph, loss.name, needed & passed)
     by_data = decided_paths(graph, loss.name, needed & passed)
@@ -95,9 +93,9 @@ def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
     cotangents.seed(loss)
     cotangents.propagate()
     tracer.gradients += 1
-    _refuse_later_branches(loss, {p: cotangents.of(p.name) for p in reached}, through_updates)
+    _refuse_later_branches(loss, {p: cotangents.handle[p.name] for p in reached}, through_updates)
     for p in reached if wrt is None else leaves:
-        p.grad = cotangents.of(p.name) if p.name in needed else None
+        p.grad = cotangents.handle[p.name] if p.name in needed else None
 
 
 def _expect_averaged(loss: Operand, leaves: Sequence[Operand]) -> None:
@@ -107,13 +105,12 @@ def _expect_averaged(loss: Operand, leaves: Sequence[Operand]) -> None:
     if not loss.mean_of_nothing or not extra:
         return
     ranges = (f"{r.lo}:{r.hi}" if r in extra else r.dim for r in loss.domain)
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         "the mean of this loss has nothing to average",
         facts=f"it is {loss!r}, one number at each point; backward() adds up the points along "
         f"{', '.join(r.dim for r in extra)}",
         hint=f"read them as an axis first, x[{', '.join(ranges)}].mean(), or leave .mean() out "
         "for the sum",
-        loc=here(),
     )
 
 
@@ -122,19 +119,17 @@ def _leaves(wrt: object) -> list[Any]:
     tensors = [wrt] if isinstance(wrt, Read) or not isinstance(wrt, Iterable) else list(wrt)
     for x in tensors:
         if not isinstance(x, Read):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"backward(wrt=...) takes tensors, not {type(x).__name__}",
                 facts=f"it was given {x!r}",
                 hint="of a module: backward(wrt=net.params)",
-                loc=here(),
             )
         if not x.graph.is_identity(x.ref):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"backward(wrt=...) is given the read {x.ref}",
                 facts=f"gradients are of tensors, at every point; {x.name} is over "
                 f"{x.graph[x.name].domain}",
                 hint=f"ask for all of it, and read the gradient there: backward(wrt=[{x.name}])",
-                loc=here(),
             )
     return tensors
 
@@ -146,14 +141,13 @@ def _unreached(graph: Graph, loss: Operand, leaves: set[str], passed: set[str]) 
     facts = f"parameters: {', '.join(sorted(leaves)) or 'none'}"
     whole = [f"{n} is {t}" for n in sorted(leaves) if not is_float((t := graph[n].type).dtype)]
     facts += f"; {', '.join(whole)}, and only floats have gradients" if whole else ""
-    return RecurraError(
+    return RecurraError.at_user_line(
         "the loss does not depend on any parameter",
         facts=f"{facts}; gradients stop at {', '.join(ends)}" if ends else facts,
         hint="backward(.., through_updates=True) follows the values of parameters to where they "
         "come from"
         if ends
         else "a sample, env.step and .detach() stop gradients",
-        loc=here(),
     )
 
 
@@ -214,14 +208,9 @@ class _Cotangents(Generic[Tensor]):
             declared = self.tracer.declare_choice(f"d_{name}", node.domain, node.type)
             self.handle[name] = self.kind(self.tracer, Ref(declared.name, node.domain.identity))
 
-    def of(self, name: str) -> Tensor:
-        return self.handle[name]
-
     def seed(self, loss: Tensor) -> None:
-        node = self.graph[loss.name]
-        assert not isinstance(node.type, Tuple)
-        one = zeros(node.type)
-        ones = self.tracer.emit(replace(one, value=1.0), (), Domain(), "one")
+        op = replace(zeros(loss.type), value=1.0)
+        ones = self.tracer.emit(op, (), Domain(), "one")
         self.terms[loss.name].append(self.kind(self.tracer, Ref(ones.name)))
 
     def propagate(self) -> None:
@@ -234,21 +223,15 @@ class _Cotangents(Generic[Tensor]):
                 finally:
                     self.tracer.line = None
         for name, terms in self.terms.items():
-            total = terms[0] if terms else None
-            for t in terms[1:]:
-                assert total is not None
-                total = total + t
-            if total is None:
-                node = self.graph[name]
-                assert not isinstance(node.type, Tuple)
-                total = self.handle[name].apply(zeros(node.type))
-            self.tracer.define(self.handle[name].name, TRUE, total.ref)
+            own = self.handle[name]
+            total = reduce(add, terms) if terms else own.apply(zeros(own.type))
+            self.tracer.define(own.name, TRUE, total.ref)
 
     def _through(self, node: Node) -> None:
         """Add the cotangents that `node` contributes to its operands."""
         if not any(a.name in self.needed for a in node.args):
             return
-        g = self.of(node.name)
+        g = self.handle[node.name]
         y = self.kind(self.tracer, self.graph.read(node.name))
         xs = [self.kind(self.tracer, a, indexed=True) for a in node.args]
         grads = (
@@ -370,16 +353,14 @@ def _edges(domain: Domain, inv: Inverse) -> list[Expr]:
 
 def _guards(inv: Inverse) -> list[Expr]:
     """The remaining conditions on (q, free dims) under which q is read there."""
-    out = [inv.when]
-    for e, r in zip(inv.ref.index, inv.source, strict=True):
-        if not isinstance(e, Slice) and e != r.sym:
-            out.append(compare("==", r.sym, e))
-    return out
+    pairs = zip(inv.ref.index, inv.source, strict=True)
+    points = (compare("==", r.sym, e) for e, r in pairs if not isinstance(e, Slice) and e != r.sym)
+    return [inv.when, *points]
 
 
 def _implied(expr: Expr, source: Domain) -> bool:
     """Is the condition one of the bounds of the source's domain?"""
-    return any(expr in (compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi)) for r in source)
+    return any(expr in r.edges for r in source)
 
 
 def _less(left: Expr | int, right: Expr | int) -> bool:
@@ -431,17 +412,15 @@ def _guarded(tracer: Tracer, value: Tensor, cond: Expr, inv: Inverse) -> Tensor:
     tracer.define(node.name, cond, value.ref)
     if cond != TRUE:
         tracer.define(node.name, negate(cond), value.apply(zeros(value.type)).ref)
-    return value.kind(tracer, Ref(node.name, node.domain.identity))
+    return value.kind(tracer, node.ref)
 
 
 def _total(value: Tensor, inv: Inverse, nonzero: Expr, split: bool) -> Tensor:
     """Σ over the free dims, each over the tightest interval outside of which the value is 0."""
     have, when = value.domain, both(inv.when, nonzero)
     varying = [r for r in inv.free if r.dim in have]
-    count: Expr | int = 1
-    for r in inv.free:
-        if r not in varying:  # the value does not depend on it: count the points
-            count = mul(count, lin([(r.hi, 1), (r.lo, -1)]))
+    others = (lin([(r.hi, 1), (r.lo, -1)]) for r in inv.free if r not in varying)
+    count = reduce(mul, others, 1)  # of points on which the value does not depend
     if varying:
         index = tuple(
             _interval(*readers(r, inv.free, inv.source, inv.ref.index, when))
@@ -474,4 +453,4 @@ def _named(value: Tensor) -> Tensor:
         return value
     node = value.tracer.declare_choice("pulled", value.domain, value.type)
     value.tracer.define(node.name, TRUE, value.ref)
-    return value.kind(value.tracer, Ref(node.name, node.domain.identity))
+    return value.kind(value.tracer, node.ref)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.frontend.read import Operand
 
 Axes = int | tuple[int, ...] | list[int] | None
@@ -18,23 +18,21 @@ def axes_of(x: Operand, axis: Axes) -> tuple[int, ...]:
     every: Any = range(rank) if axis is None else axis if several else (axis,)
     for a in every:
         if not isinstance(a, Integral):
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"{a} is no axis",
                 facts=f"the tensor is {x!r}: axes are counted, dims are read over",
                 hint=f"write x[{_read_over(x, str(a))}].sum(axis=0) for a dim, "
                 "x.sum(axis=0) for an axis"
                 if str(a) in x.tracer.dim_names()
                 else "write rc.maximum(x, y) of two tensors, x.max(axis=0) along an axis",
-                loc=here(),
             )
         if not -rank <= int(a) < rank:
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"there is no axis {a}",
                 facts=f"the tensor is {x!r}",
                 hint="a range of a dim becomes an axis: x[t:T], x[0:T]"
                 if not rank
                 else f"its axes are {-rank}..{rank - 1}",
-                loc=here(),
             )
     return tuple(sorted(int(a) % rank for a in every))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from recurra.analysis.data_conditions import Taken, decided, decision, is_decided, takers
 from recurra.analysis.program_tracer import current
-from recurra.errors import RecurraError, ShapeError, here
+from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.dims import Index
 from recurra.frontend.functions import where
 from recurra.frontend.host_calls import without_order
@@ -27,22 +27,20 @@ def cond(cond: object, a: object, b: object) -> RecurrentTensor:
     something else reads, are computed all the same. Gradients through the other side are 0.
     """
     if callable(a) or callable(b):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "rc.cond takes values, not functions",
             facts="nothing is computed where it is written: only the side that is chosen runs",
             hint="write rc.cond(p, f(x), g(x))",
-            loc=here(),
         )
     if isinstance(cond, Index):
         return where(cond, a, b)
     chosen = as_tensor(cond)
     if chosen.shape or chosen.dtype != "bool":
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"rc.cond is asked by {chosen.type}, which is not one truth value",
             facts=f"the condition is {chosen!r}",
             hint="reduce it, rc.cond((x > 0).any(), a, b), or choose element by element: "
             "rc.where(x > 0, a, b)",
-            loc=here(),
         )
     current().finishing[calls_where_decided] = None
     return elementwise(Cond, chosen, a, b)

@@ -6,7 +6,7 @@ import ast
 import dis
 import linecache
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import chain, count, takewhile
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from recurra.analysis.argument_checks import expecting
 from recurra.analysis.program_tracer import Tracer, current, enter, leave
-from recurra.errors import DomainError, RecurraError, at_the_users_line, caller, here
+from recurra.errors import DomainError, RecurraError, at_the_users_line, caller
 from recurra.frontend.dims import Index
 from recurra.frontend.dynamic_bounds import resolved, until
 from recurra.frontend.functions import foreign
@@ -47,28 +47,28 @@ Pairs = tuple[tuple[Index, Index], ...]
 _OPTIONS: ContextVar[Mapping[str, object]] = ContextVar("options", default={})  # noqa: B039
 
 
-@contextmanager
-def compiling(**options: object) -> Generator[None]:
+def compiling(**options: object) -> AbstractContextManager[None]:
     """Set defaults for the options of `ctx.compile` within the block."""
-    token = _OPTIONS.set({**_OPTIONS.get(), **options})
-    try:
-        yield
-    finally:
-        _OPTIONS.reset(token)
+    return _within(_OPTIONS, {**_OPTIONS.get(), **options})
 
 
 Compile = Callable[["Context", Mapping[Any, Any]], Any]
 _COMPILE: ContextVar[Compile | None] = ContextVar("compile", default=None)
 
 
-@contextmanager
-def compiled_by(compile: Compile) -> Generator[None]:
+def compiled_by(compile: Compile) -> AbstractContextManager[None]:
     """Replace `ctx.compile` within the block by a function of the context and the bounds."""
-    token = _COMPILE.set(compile)
+    return _within(_COMPILE, compile)
+
+
+@contextmanager
+def _within(variable: ContextVar[Any], value: object) -> Generator[None]:
+    """Set a context variable within the block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _COMPILE.reset(token)
+        variable.reset(token)
 
 
 class Context:
@@ -113,11 +113,10 @@ class Context:
         """Raise RecurraError if a second block of the program names the dims otherwise."""
         own = [(str(d), str(n)) for d, n in self.pairs]
         if names != own and are_read:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"the dims of this context are called {', '.join(d for d, _ in own)}",
                 facts=f"this block calls them {', '.join(d for d, _ in names)}",
                 hint="write `with ctx:` to go on with the program, or make a context of its own",
-                loc=here(),
             )
 
     def __exit__(
@@ -177,7 +176,7 @@ class Context:
 
         Raises ShapeError, DomainError, ScheduleError or PlanError before it runs, with the line.
         """
-        from recurra.compiler.options import CompileOptions, by_new_names
+        from recurra.compiler.options import CompileOptions, by_new_names, expect_known
         from recurra.cost.tuning import Tuning
         from recurra.runtime.executable import Executable
         from recurra.runtime.memory_budget import fitted
@@ -185,7 +184,9 @@ class Context:
         if (other := _COMPILE.get()) is not None:
             return other(self, {} if bounds is None else bounds)
         sizes = self._sizes({} if bounds is None else bounds)
-        more = self._known(by_new_names(knobs))
+        more = by_new_names(knobs)
+        inputs = [n.name for n in self.tracer.nodes.values() if isinstance(n.op, Input)]
+        expect_known(more, [d.name.upper() for d in self.tracer.dims], inputs)
         options = CompileOptions(
             backend=backend,
             memory=memory,
@@ -201,14 +202,6 @@ class Context:
         with at_the_users_line():
             return fitted(lambda chosen: Executable(self.tracer, sizes, chosen), options)
 
-    def _known(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options; raise RecurraError for one that does not exist, such as a bound."""
-        from recurra.compiler.options import expect_known
-
-        inputs = [n.name for n in self.tracer.nodes.values() if isinstance(n.op, Input)]
-        expect_known(options, [d.name.upper() for d in self.tracer.dims], inputs)
-        return options
-
     def _sizes(self, bounds: object) -> dict[str, object]:
         """The bounds by name; raises DomainError if one of them is a dim.
 
@@ -217,28 +210,25 @@ class Context:
         """
         if not isinstance(bounds, Mapping):
             ends = [str(d.hi) for d in self.tracer.dims]
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"bounds are given by their names, not as {type(bounds).__name__}",
                 facts=f"this program has the bounds {', '.join(ends)}",
                 hint=f"write ctx.compile({{{', '.join(f'{end}: 10' for end in ends)}}})",
-                loc=here(),
             )
         tensor = next((k for k in bounds if isinstance(k, Read)), None)
         if tensor is not None:
-            raise DomainError(
+            raise DomainError.at_user_line(
                 f"a tensor is no bound: {tensor!r}",
                 facts=f"the program calls it {tensor.called}",
                 hint="call it otherwise, if that was the name of a bound",
-                loc=here(),
             )
         sizes = {str(unwrap(k)): until(v) if isinstance(v, Read) else v for k, v in bounds.items()}
         for d in self.tracer.dims:
             if d.name in sizes:
-                raise DomainError(
+                raise DomainError.at_user_line(
                     f"{d.name} is a dim, no bound",
                     facts=f"it counts from 0 to {d.hi} - 1, and {d.hi} is its bound",
                     hint=f"give the bound: {d.hi}: {sizes[d.name]}",
-                    loc=here(),
                 )
         return resolved(sizes)
 
@@ -294,14 +284,8 @@ class Context:
         return code_html(str(self.graph))
 
 
-_DEFAULT = {
-    n: [f"d{k}" for k in range(n)]
-    if n > 3
-    else [["t"], ["i", "t"], ["b", "i", "t"]][n - 1]
-    if n
-    else []
-    for n in range(9)
-}
+_MANY = [f"d{k}" for k in range(8)]
+_DEFAULT = [[], ["t"], ["i", "t"], ["b", "i", "t"], *(_MANY[:n] for n in range(4, 9))]
 
 
 def _bound(dim: str) -> str:
@@ -332,13 +316,12 @@ def _expect_names(names: list[str]) -> None:
     for k, name in enumerate(names):
         if is_word(name) and name not in names[:k]:
             continue
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"no dim or bound can be called {name!r}",
             facts=f"{name} is a word of Python or of the language of sets"
             if is_reserved(name)
             else f"the names are {', '.join(names)}",
             hint='take another name, of a..z, digits and _; rc.Context(dims="b t") gives names',
-            loc=here(),
         )
 
 
@@ -347,11 +330,10 @@ def _expect_brackets(ctx: ast.expr, first: ast.expr, more: list[ast.expr]) -> No
     if not all(isinstance(x, ast.Tuple) for x in more):
         return
     pairs = ", ".join(map(ast.unparse, (first, *more)))
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         "the pairs of dims stand in brackets of their own",
         facts=f"to Python {ast.unparse(more[0])} is another context manager, behind the comma",
         hint=f"write `with {ast.unparse(ctx)} as ({pairs}):`",
-        loc=here(),
     )
 
 
@@ -379,7 +361,7 @@ def _expect_pairs(targets: Sequence[str], dims: list[tuple[str, str]], are_given
         return
     names = ", ".join(targets)
     pairs = ", ".join(f"({d}, {bound})" for d, bound in dims)
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         f"a context of {n} dims gives {n} pairs, and {len(targets)} names are there for them"
         if n != 1
         else f"a context of one dim gives one pair, and {len(targets)} names are there for it",
@@ -387,7 +369,6 @@ def _expect_pairs(targets: Sequence[str], dims: list[tuple[str, str]], are_given
         hint=f"write `as ({pairs}{',' if n == 1 else ''}):`"
         if are_given
         else f"write num_dims={len(targets)}",
-        loc=here(),
     )
 
 

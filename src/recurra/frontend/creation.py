@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.errors import RecurraError, ShapeError, here
+from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.dims import Dims
 from recurra.frontend.dtype_objects import Dtype
 from recurra.frontend.functions import box_of, uniform
@@ -59,19 +59,17 @@ def arange(
     if not any(isinstance(e, Expr) for e in ends):
         count = (ends[1] - ends[0]) / ends[2] if ends[2] else inf
         if count > MAX_POINTS:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"arange({start}, {stop}, {step}) would have {count:.3g} elements",
                 facts=f"it counts by {step}; an axis has {MAX_POINTS} at most",
                 hint="rc.arange(1000)",
-                loc=here(),
             )
         return as_tensor(np.arange(*ends), dtype)
     if ends[2] != 1:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"arange({start}, {stop}, {step}) has no size that is known",
             facts="between ends that are bounds it counts by 1",
             hint=f"count, then multiply: rc.arange(n) * {step} + {start}",
-            loc=here(),
         )
     found = counted(RecurrentTensor, ends[1] - ends[0]) + as_tensor(start)
     return found if dtype is None else found.cast(dtype)
@@ -87,11 +85,10 @@ def randint(
 ) -> RecurrentTensor:
     """Random integers in low .. high - 1, of at most 2²³ values; without a domain, drawn once."""
     if type(low) is int and type(high) is int and not 0 < high - low <= DISTINCT_DRAWS:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"randint cannot draw from {low} .. {high - 1}",
             facts=f"these are {high - low} numbers; it draws from 1 to {DISTINCT_DRAWS} of them",
             hint="put two draws together: rc.randint(0, m) * n + rc.randint(0, n)",
-            loc=here(),
         )
     lo, hi = as_tensor(low), as_tensor(high)
     return lo.cast(dtype) + (uniform(domain, shape) * (hi - lo)).floor().cast(dtype)
@@ -104,11 +101,10 @@ def bernoulli(
     """Random Booleans, true with probability p; for a tensor p, with its domain and shape."""
     chance = as_tensor(p)
     if isinstance(p, (int, float)) and not 0 <= p <= 1:
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"{p} is no probability",
             facts="it is a number from 0 to 1",
             hint="of logits write rc.bernoulli(x.sigmoid())",
-            loc=here(),
         )
     box = chance.domain if domain is None else box_of(domain)
     own: Any = chance.shape if shape is None else shape

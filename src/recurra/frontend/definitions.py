@@ -13,7 +13,7 @@ from recurra.frontend.read import Operand, Tensor
 from recurra.frontend.tensor_conversion import assigned
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
-from recurra.ir.graph import Ref, Slice
+from recurra.ir.graph import Slice
 from recurra.ir.types import Domain, Range, Type, is_shift
 from recurra.ops import indexing
 from recurra.polyhedral import isl
@@ -25,19 +25,17 @@ def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
     node = x.graph[x.name]
     if x.indexed:
         point = x.called
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"elements of {point} are not assigned",
             facts="an equation gives a value as a whole, at the points that its brackets name",
             hint=f"write all of them: {point} = rc.stack([..]), or rc.where(rc.arange(n) == k, ..)",
-            loc=here(),
         )
     if x.name not in x.tracer.branches:
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"{x.called} already has its equation",
             facts=f"it is {x!r}, an expression, which has a value at every point",
             hint=f"write {x.called} = {x.called} + 1.0 for another tensor; branches are written of "
             "what rc.like(type, domain) declares",
-            loc=here(),
         )
     assert isinstance(node.type, Type), f"{x.name} is the results of a call"
     value = assigned(x.kind, x.name, value, node.type)
@@ -48,11 +46,10 @@ def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
         pairs = [(k, r.sym) for k, r in zip(keys, node.domain, strict=True)]
         places = [unwrap(k) if condition(k) is None else dim for k, dim in pairs]
     if len(places) != len(node.domain):
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"{x.name} is defined at {len(places)} expressions",
             facts=f"its domain is {node.domain}",
             hint=f"write {x.called}[{', '.join(node.domain.dims)}] = ...",
-            loc=here(),
         )
     value, places, ranges = _ranges(x, places, value)
     conditions += ranges
@@ -87,11 +84,10 @@ def _of_shape(target: Operand, value: Tensor, declared: Type) -> Tensor:
     lead = declared.rank - len(value.shape)
     sizes = zip(value.shape, declared.shape[max(lead, 0) :], strict=False)
     if lead < 0 or any(a not in (1, b) for a, b in sizes):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"{target.called} is {declared} at every point, and this value {value.type}",
             facts=f"the value is {value!r}",
             hint="reshape it, or declare what it is defined as: rc.like(value.type, domain)",
-            loc=here(),
         )
     return reshaping.broadcast_to(value, declared.shape)
 
@@ -125,20 +121,19 @@ def _ranges(
 def _row(target: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor:
     """Pick the element of the value's first axis that belongs to each point of a range."""
     if value.shape[0] not in (1, slice_.count):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"{target.name} is defined over {slice_}, which are {slice_.count} points, "
             f"by {value.shape[0]} values",
             facts=f"{target.name} is {target.graph[target.name].type} at every point, "
             f"the value is {value!r}",
             hint="give as many rows as points, or one value for all of them",
-            loc=here(),
         )
     at = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
     part = Range(extent.dim, ex.minimum(slice_.hi, extent.hi), slice_.lo)
     ranges = {d.dim: d for d in value.domain} | {extent.dim: part}
     box = target.tracer.domain(set(ranges), ranges)
     node = target.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
-    return value.kind(target.tracer, Ref(node.name, node.domain.identity))
+    return value.kind(target.tracer, node.ref)
 
 
 def _edges(extent: Range, expr: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
@@ -154,12 +149,11 @@ def _edges(extent: Range, expr: Any, have: Domain, box: Domain, where: list[Expr
 def _fixed_place(target: Operand, expr: Any, extent: Range) -> Expr | int:
     """A place that mentions no dims, as in x[b, i, 0] = ..; raises DomainError for others."""
     if isinstance(expr, slice) or symbols(expr) & set(target.tracer.dim_names()):
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"{target.name} cannot be defined at {written(expr)}",
             facts=f"the place of dim {extent.dim} must be {extent.dim}, {extent.dim}+c, "
             "or free of dims",
             hint=_other_place(target, expr, extent),
-            loc=here(),
         )
     return place_of(expr, extent)
 
@@ -174,9 +168,8 @@ def _other_place(target: Operand, expr: Any, extent: Range) -> str:
 def _no_other_dims(name: str, domain: Domain, value: Operand) -> None:
     extra = set(value.domain.dims) - set(domain.dims)
     if extra:
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"{name} is defined by a value that varies with {', '.join(sorted(extra))}",
             facts=f"{name} has the domain {domain}, the value {value.domain}",
             hint="add the dim to its domain, or index the value",
-            loc=here(),
         )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from numbers import Number
 from typing import Any, TypeGuard, overload
 
 import numpy as np
 
-from recurra.errors import DomainError, here
+from recurra.errors import DomainError
 from recurra.frontend.index_arguments import BareIndex, condition, unwrap
 from recurra.frontend.refused_conversions import operator_of
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 
-Fold = Callable[[Expr | int, Expr | int], Expr | int]
 Join = Callable[[RecurrentTensor, RecurrentTensor], RecurrentTensor]
 
 
@@ -24,14 +24,16 @@ class Index(BareIndex):
 
     __slots__ = ()
 
-    def _affine(self, other: Index | int, fold: Fold) -> Index:
+    def _arithmetic(self, other: object, fold: Callable[[Any, Any], Any]) -> Any:
+        """Fold the expression with an integer or an index; with anything else, a tensor of it."""
+        if not _is_int(other):
+            return self._read(other, fold)
         number = unwrap(other)
         if isinstance(number, int) and abs(number) >= 2**63:
-            raise DomainError(
+            raise DomainError.at_user_line(
                 f"the index has the number {number}",
                 facts="indices are numbers of 32 bits",
                 hint=f'compute with a number: rc.value({self}, "f64") and {float(number)}',
-                loc=here(),
             )
         return Index(fold(self.expr, number))
 
@@ -46,36 +48,28 @@ class Index(BareIndex):
     @overload
     def __add__(self, other: object) -> Index | RecurrentTensor: ...
     def __add__(self, other: object) -> Index | RecurrentTensor:
-        if _is_int(other):
-            return self._affine(other, lambda a, b: a + b)
-        return self._read(other, lambda a, b: a + b)
+        return self._arithmetic(other, operator.add)
 
     @overload
     def __sub__(self, other: Index | int) -> Index: ...
     @overload
     def __sub__(self, other: object) -> Index | RecurrentTensor: ...
     def __sub__(self, other: object) -> Index | RecurrentTensor:
-        if _is_int(other):
-            return self._affine(other, lambda a, b: a - b)
-        return self._read(other, lambda a, b: a - b)
+        return self._arithmetic(other, operator.sub)
 
     @overload
     def __rsub__(self, other: Index | int) -> Index: ...
     @overload
     def __rsub__(self, other: object) -> Index | RecurrentTensor: ...
     def __rsub__(self, other: object) -> Index | RecurrentTensor:
-        if _is_int(other):
-            return Index(ex.lin([(unwrap(other), 1), (self.expr, -1)]))
-        return self._read(other, lambda a, b: b - a)
+        return self._arithmetic(other, lambda a, b: b - a)
 
     @overload
     def __mul__(self, other: Index | int) -> Index: ...
     @overload
     def __mul__(self, other: object) -> Index | RecurrentTensor: ...
     def __mul__(self, other: object) -> Index | RecurrentTensor:
-        if _is_int(other):
-            return self._affine(other, ex.mul)
-        return self._read(other, lambda a, b: a * b)
+        return self._arithmetic(other, operator.mul)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -87,38 +81,35 @@ class Index(BareIndex):
     @overload
     def __floordiv__(self, other: object) -> Index | RecurrentTensor: ...
     def __floordiv__(self, other: object) -> Index | RecurrentTensor:
-        return self._divide(other, ex.div, lambda a, b: a // b)
+        return self._divide(other, operator.floordiv)
 
     @overload
     def __mod__(self, other: int) -> Index: ...
     @overload
     def __mod__(self, other: object) -> Index | RecurrentTensor: ...
     def __mod__(self, other: object) -> Index | RecurrentTensor:
-        return self._divide(other, ex.mod, lambda a, b: a % b)
+        return self._divide(other, operator.mod)
 
-    def _divide(
-        self, other: object, function: Callable[[Expr | int, int], Expr | int], divide: Join
-    ) -> Index | RecurrentTensor:
+    def _divide(self, other: object, divide: Callable[[Any, Any], Any]) -> Index | RecurrentTensor:
         n = unwrap(other)
-        if isinstance(n, int) and type(n) is int:
+        if type(n) is int:
             if n <= 0:
-                raise DomainError(
+                raise DomainError.at_user_line(
                     f"{self} is divided by {n}",
                     facts="the right side of // and % is positive",
                     hint="read the dim as a number: rc.value(...)",
-                    loc=here(),
                 )
-            return Index(function(self.expr, n))
+            return Index(divide(self.expr, n))
         return self._read(other, divide, whole="i32" if _is_int(other) else "f32")
 
     def __truediv__(self, other: object) -> RecurrentTensor:
-        return self._read(other, lambda a, b: a / b)
+        return self._read(other, operator.truediv)
 
     def __rtruediv__(self, other: object) -> RecurrentTensor:
         return self._read(other, lambda a, b: b / a)
 
     def __pow__(self, other: object) -> RecurrentTensor:
-        return self._read(other, lambda a, b: a**b)
+        return self._read(other, operator.pow)
 
     def __rpow__(self, other: object) -> RecurrentTensor:
         return self._read(other, lambda a, b: b**a)
@@ -129,22 +120,22 @@ class Index(BareIndex):
         return join(as_tensor(self, "i32" if other.dtype == "bool" else other.dtype), other)
 
     def __eq__(self, other: object) -> Any:
-        return self._compare("==", other, lambda a, b: a == b)
+        return self._compare("==", other, operator.eq)
 
     def __ne__(self, other: object) -> Any:
-        return self._compare("!=", other, lambda a, b: a != b)
+        return self._compare("!=", other, operator.ne)
 
     def __lt__(self, other: Index | int) -> Index:
-        return self._compare("<", other, lambda a, b: a < b)
+        return self._compare("<", other, operator.lt)
 
     def __le__(self, other: Index | int) -> Index:
-        return self._compare("<=", other, lambda a, b: a <= b)
+        return self._compare("<=", other, operator.le)
 
     def __gt__(self, other: Index | int) -> Index:
-        return self._compare(">", other, lambda a, b: a > b)
+        return self._compare(">", other, operator.gt)
 
     def __ge__(self, other: Index | int) -> Index:
-        return self._compare(">=", other, lambda a, b: a >= b)
+        return self._compare(">=", other, operator.ge)
 
     def _compare(self, op: str, other: object, read: Join) -> Any:
         """A symbolic condition for integers; for other operands a Boolean tensor."""
@@ -170,11 +161,10 @@ class Index(BareIndex):
     def __invert__(self) -> Index:
         own = condition(self)
         if own is None:
-            raise DomainError(
+            raise DomainError.at_user_line(
                 f"~ of {self}, which is no condition",
                 facts="~ says where a condition does not hold",
                 hint=f"compare it first: ~({self} == 0)",
-                loc=here(),
             )
         return Index(ex.negate(own))
 
@@ -234,9 +224,8 @@ def _like(args: tuple[Index | int, ...], expr: Expr | int) -> Index | int:
 def _only_indices(name: str, args: tuple[object, ...]) -> None:
     for x in args:
         if not _is_int(x):
-            raise DomainError(
+            raise DomainError.at_user_line(
                 f"rc.{name} of {x!r}",
                 facts="it takes index expressions, and is one",
                 hint=f"for tensors there are rc.{name}imum(a, b) and x.{name}(axis)",
-                loc=here(),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.frontend.index_arguments import Size, unwrap
 from recurra.ir.types import SHORT_NAME, WIDTH, Type
 
@@ -24,11 +24,10 @@ class Dtype:
         return Type(self.name)
 
     def __call__(self, *_: object) -> NoReturn:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{self!r} is a type, and makes no tensor",
             facts="brackets give it a shape, as in rc.f32[4]",
             hint=f"write rc.constant(3.0, {self!r}), or x.cast({self!r}) of a tensor",
-            loc=here(),
         )
 
     def __getitem__(self, shape: Size | tuple[Size, ...]) -> Type:
@@ -51,10 +50,9 @@ def dtype_name(of: object) -> str:
         return name
     if known := SHORT_NAME.get(getattr(of, "__name__", str(of)).rpartition(".")[2]):
         return known
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         f"{of!r} is no type of elements",
         facts=f"they are {', '.join(map(repr, (boolean, u8, i8, u32, i32, i64)))}, "
         f"{', '.join(map(repr, (bf16, f16, f32, f64)))}",
         hint="write rc.f32; a shape is one tuple, as in rc.zeros((4, 2), rc.f32)",
-        loc=here(),
     )

@@ -37,44 +37,39 @@ def until(
     Raises DomainError.
     """
     if not isinstance(done, Read) or done.type.dtype != "bool" or done.type.shape:
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"rc.until takes a tensor of truth values, not {done!r}",
             facts="it says at every point whether its row ends there: bool[]",
             hint="compare or reduce it first: rc.until(x > 0, max=100)",
-            loc=here(),
         )
     if not done.graph.is_identity(done.ref):
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"rc.until reads {done.ref}",
             facts="a row ends at the point at which its own tensor holds",
             hint="give the tensor itself, without an index",
-            loc=here(),
         )
     first = unwrap(from_)
     if not isinstance(first, (int, Expr)) or isinstance(first, bool) or is_condition(first):
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"rows cannot run from {from_!r}",
             facts="from_ is the first point that may end a row: a number or an index expression",
             hint="from_=0 is what is taken if none is named",
-            loc=here(),
         )
     steps = 0 if every is None else _whole(every)
     if every is not None and steps < 1:
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"a loop cannot ask every {every!r} steps whether rows go on",
             facts="every is the number of steps between two questions, 1 or more",
             hint="leave it out: what is best where the program runs is taken",
-            loc=here(),
         )
     if max is None:
         return Until(done, done.tracer, first, NEVER, here(), steps)
     most = _whole(max)
     if not 1 <= most < NEVER:
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"the longest row cannot have {max!r} points",
             facts="tensors over a dim that the data end are given this much room",
             hint="max=100",
-            loc=here(),
         )
     return Until(done, done.tracer, first, most, here(), steps)
 
@@ -93,21 +88,19 @@ def resolved(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, e in pending.items():
         lacking = sorted(symbols(e) - numbers.keys())
         ended = [x for x in lacking if isinstance(given.get(x), Until)]
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"the bound {name} is {e}, and {', '.join(lacking)} has no number",
             facts=f"the data set {ended[0]}, row by row, while the program runs"
             if ended
             else f"the numbers are {', '.join(f'{n}={v}' for n, v in numbers.items()) or 'none'}",
             hint=f"give it a number itself: {name}: 10",
-            loc=here(),
         )
     for name, n in numbers.items():
         if n > MAX_POINTS:
-            raise DomainError(
+            raise DomainError.at_user_line(
                 f"the bound {name} is {n}",
                 facts=f"points are counted in 32 bits: there are {MAX_POINTS} at most",
                 hint=f"give a smaller number: {name}: 1000",
-                loc=here(),
             )
     return {name: out[name] for name in given}
 

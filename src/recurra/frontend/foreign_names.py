@@ -13,8 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from recurra.errors import NoSuchName, here
+from recurra.analysis.argument_checks import by_word
+from recurra.errors import NoSuchName
 from recurra.frontend.operator_table import OPERATORS, Operator
+
+_STEP = 'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); p.sum().backward(); '
 
 ALIKE = (  # names, and the line that does the same here
     (
@@ -23,10 +26,8 @@ ALIKE = (  # names, and the line that does the same here
     ),
     (
         "advantages gae GAE lambda_return td_lambda",
-        (
-            "done = x > 2.0; adv = rc.like(x.type, domain=(t,)); adv[T - 1] = x[T - 1]; "
-            "adv[t] = x + 0.99 * 0.95 * rc.where(done, 0.0, adv[t + 1])"
-        ),
+        "done = x > 2.0; adv = rc.like(x.type, domain=(t,)); adv[T - 1] = x[T - 1]; "
+        "adv[t] = x + 0.99 * 0.95 * rc.where(done, 0.0, adv[t + 1])",
     ),
     ("array Tensor tensor", "rc.constant([1.0, 2.0])"),
     ("astype float to", 'x.cast("f32")'),
@@ -44,26 +45,17 @@ ALIKE = (  # names, and the line that does the same here
     ),
     ("categorical Categorical", "rc.nn.Categorical(x.index(0)).sample()"),
     ("chunk split", "x.cut(0, 1, axis=0)"),
-    (
-        "clip_grad_norm_",
-        (
-            'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); '
-            "p.sum().backward(); "
-            "rc.optim.clip_grad_norm([p], 1.0)"
-        ),
-    ),
+    ("clip_grad_norm_", f"{_STEP}rc.optim.clip_grad_norm([p], 1.0)"),
     ("clone contiguous copy Identity real values", "x"),
     ("collect Rollout rollout RolloutBuffer", "x[0:T]"),
-    ("bincount segment_sum", 'rc.einsum("ab,abc->c", x, i.one_hot(2))'),
+    ("bincount", 'rc.einsum("ab,abc->c", x, i.one_hot(2))'),
     ("index_add scatter_add segment_sum", 'x.scatter(axis=0, index=i, value=y, reduce="add")'),
     ("scatter_min segment_min", 'x.scatter(axis=0, index=i, value=y, reduce="min")'),
     ("scatter_max segment_max", 'x.scatter(axis=0, index=i, value=y, reduce="max")'),
     ("if_ select_n", "rc.where(x > 0.0, x, 0.0)"),
+    ("eval train", "net(x)"),
     ("Conv1d conv1d", "rc.nn.Conv2d(2, 4, (1, 3), domain=())(x.reshape(2, 1, 3))"),
-    (
-        "cross_entropy CrossEntropyLoss",
-        "-x.log_softmax(axis=-1).take(k, axis=-1)",
-    ),
+    ("cross_entropy CrossEntropyLoss", "-x.log_softmax(axis=-1).take(k, axis=-1)"),
     ("cumlogsumexp logcumsumexp", "x[0 : t + 1].logsumexp(axis=0)"),
     ("cuda device is_cuda", 'ctx.compile({T: 3}, backend="jax")'),
     ("DataLoader Dataset", 'data = rc.input(rc.f32[3], (t,), name="data")'),
@@ -118,32 +110,22 @@ ALIKE = (  # names, and the line that does the same here
     ),
     (
         "REINFORCE reinforce",
-        (
-            "from recurra.rl.recipes import Reinforce; "
-            'ctx, bounds = Reinforce(env="CartPole-v1").program()'
-        ),
+        "from recurra.rl.recipes import Reinforce; "
+        'ctx, bounds = Reinforce(env="CartPole-v1").program()',
     ),
     ("shape size", "x.shape"),
     ("Softplus softplus", "rc.maximum(x, 0.0) + ((-x.abs()).exp() + 1.0).log()"),
     ("view view_as", "x.reshape(3, 2)"),
 )
 WORDS = {
-    **{word: line for words, line in ALIKE for word in words.split()},
+    **by_word(ALIKE),
+    **{
+        name: f"import optax; {_STEP}rc.optim.from_optax(optax.{name.lower()}(1e-3), [p]).step()"
+        for name in ("Adafactor", "Adagrad", "Lion", "NAdam")
+    },
     "Actor": (
         'env = rc.rl.env.make("CartPole-v1"); '
         "pi = rc.nn.DNNBuilder(domain=(t,)).from_env(env, hidden=[8]).build()"
-    ),
-    "Adafactor": (
-        "import optax; "
-        'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); '
-        "p.sum().backward(); "
-        "rc.optim.from_optax(optax.adafactor(1e-3), [p]).step()"
-    ),
-    "Adagrad": (
-        "import optax; "
-        'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); '
-        "p.sum().backward(); "
-        "rc.optim.from_optax(optax.adagrad(1e-3), [p]).step()"
     ),
     "AdaptiveAvgPool2d": "x.mean(axis=(-2, -1))",
     "at": "rc.where(x > 0.0, 1.0, x)",
@@ -163,13 +145,11 @@ WORDS = {
     "double": 'x.cast("f64")',
     "embedding": "rc.nn.Embedding(3, 2, domain=())(i)",
     "empty": "rc.zeros((2, 3))",
-    "eval": "net(x)",
     "load_state_dict": 'net.load(torch.nn.Linear(3, 2).state_dict(), layout="torch")',
     "named_parameters": "dict(net.named_params())",
     "parameters": "net.params",
     "ShapeError": "from recurra.errors import ShapeError",
     "state_dict": "rc.output(**dict(net.named_params()))",
-    "train": "net(x)",
     "expand_as": "x.broadcast_to((2, 3))",
     "exp2": "2.0**x",
     "expm1": "x.exp() - 1.0",
@@ -191,12 +171,6 @@ WORDS = {
     "isnan": "x != x",
     "layer_norm": "rc.nn.LayerNorm(3, domain=())(x)",
     "linspace": 'rc.constant(np.linspace(0.0, 1.0, 3, dtype="f4"))',
-    "Lion": (
-        "import optax; "
-        'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); '
-        "p.sum().backward(); "
-        "rc.optim.from_optax(optax.lion(1e-3), [p]).step()"
-    ),
     "log1p": "(x + 1.0).log()",
     "logaddexp": "rc.stack([x, y]).logsumexp(axis=0)",
     "log2": "x.log() / math.log(2.0)",
@@ -208,12 +182,6 @@ WORDS = {
     "ModuleDict": '{"head": rc.nn.Linear(3, 3, domain=())}',
     "ModuleList": "[rc.nn.Linear(3, 3, domain=()) for _ in range(2)]",
     "n_step": "x[t : rc.min(t + 5, T)].discounted_sum(0.99)",
-    "NAdam": (
-        "import optax; "
-        'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); '
-        "p.sum().backward(); "
-        "rc.optim.from_optax(optax.nadam(1e-3), [p]).step()"
-    ),
     "nan": "math.nan",
     "nonzero": "x != 0.0",
     "Normal": "rc.nn.Gaussian(x, x.exp())",
@@ -247,25 +215,23 @@ WORDS = {
 }
 
 
-OF_MODULES = {  # names of torch's modules that tensors do not have, or with another meaning
-    **dict.fromkeys(
-        ("to", "cuda"), 'ctx.compile({T: 3}, backend="jax")  # a program is made for a device'
-    ),
-    **dict.fromkeys(
-        ("train", "eval"), "net(x)  # a module has no mode: what differs is written twice"
-    ),
-    **dict.fromkeys(("apply", "children", "modules", "named_modules"), "dict(net.named_params())"),
-    **dict.fromkeys(
-        ("requires_grad", "requires_grad_"),
-        "net(x).sum().backward(wrt=[net.weight])  # what is not named has no gradient",
-    ),
-    **dict.fromkeys(("bfloat16", "double", "float", "half"), 'net(x).cast("f16")'),
-    "register_buffer": "rc.constant([1.0, 2.0])",
-    **dict.fromkeys(
-        ("log_prob", "sample", "entropy"),
-        "rc.nn.Categorical(net(x)).sample()  # of a policy: pi = dnn(o), pi.log_prob(a)",
-    ),
-}
+OF_MODULES = by_word(  # names of torch's modules that tensors do not have, or with another meaning
+    (
+        ("to cuda", 'ctx.compile({T: 3}, backend="jax")  # a program is made for a device'),
+        ("train eval", "net(x)  # a module has no mode: what differs is written twice"),
+        ("apply children modules named_modules", "dict(net.named_params())"),
+        (
+            "requires_grad requires_grad_",
+            "net(x).sum().backward(wrt=[net.weight])  # what is not named has no gradient",
+        ),
+        ("bfloat16 double float half", 'net(x).cast("f16")'),
+        ("register_buffer", "rc.constant([1.0, 2.0])"),
+        (
+            "log_prob sample entropy",
+            "rc.nn.Categorical(net(x)).sample()  # of a policy: pi = dnn(o), pi.log_prob(a)",
+        ),
+    )
+)
 """The line to write instead of each."""
 
 
@@ -306,11 +272,10 @@ def unknown(
         known: the names that it has.
         own: the lines for names with a particular meaning there.
     """
-    return NoSuchName(
+    return NoSuchName.at_user_line(
         f"{what} has no {name!r}",
         facts=f"{name} is a word of another library, or of none",
         hint=hint(name, known, own),
-        loc=here(),
     )
 
 

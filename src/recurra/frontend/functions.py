@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial, reduce
 from keyword import iskeyword
-from math import prod
 from string import ascii_letters
 from typing import Any
 
 from recurra.analysis.argument_checks import expecting
 from recurra.analysis.program_tracer import Tracer, current
-from recurra.errors import RecurraError, ShapeError, here
+from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.axes import axis_of
 from recurra.frontend.dims import Dims, Index
 from recurra.frontend.dtype_objects import Dtype, dtype_name
@@ -38,32 +37,29 @@ def dims_of(domain: object) -> Domain:
     """The domain over the user's dims, (b, i, t); raises RecurraError for anything else."""
     tracer = current()
     if not isinstance(domain, Sequence) or isinstance(domain, str):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{domain} is no domain",
             facts=f"a domain is a tuple of dims, of {', '.join(tracer.dim_names()) or 'none'} here",
             hint=f"write domain=({domain},)"
             if not isinstance(domain, int)
             else f"dims come first, the shape of a point second: domain=(), shape=({domain},)",
-            loc=here(),
         )
     names = [str(unwrap(d)) for d in domain]
     for n in names:
         if n not in tracer.dim_names():
             bound = next((d.name for d in tracer.dims if str(d.hi) == n), None)
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{n} is no dim of this context",
                 facts=f"its dims are {', '.join(tracer.dim_names()) or 'none'}"
                 + (f", and {n} is the bound of {bound}" if bound else ""),
                 hint=f"write {bound}" if bound else "dims come first, the shape of a point second",
-                loc=here(),
             )
         if names.count(n) > 1:
             once = ", ".join(dict.fromkeys(names))
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{n} stands {names.count(n)} times among the dims ({', '.join(names)})",
                 facts="a domain is a set of dims: a tensor has one value for each point of them",
                 hint=f"write domain=({once}{',' if once in names else ''})",
-                loc=here(),
             )
     return tracer.domain(set(names))
 
@@ -76,12 +72,11 @@ def box_of(domain: Dims) -> Domain:
     box, known = dims_of(domain), current().dim_names()
     names, ordered = ", ".join(map(str, domain)), ", ".join(box.dims)
     if names != ordered:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"dims stand in another order than in the context: ({names})",
             facts=f"there it is {', '.join(known)}, and so it is in brackets and among the axes of "
             "an array",
             hint=f"write ({ordered}), and its places in brackets in that order",
-            loc=here(),
         )
     return box
 
@@ -90,11 +85,10 @@ def type_of(of: object) -> Type:
     """The type that is given, or that of a dtype (a scalar) or a space; raises RecurraError."""
     found = of if isinstance(of, Type) else getattr(of, "type", None)
     if not isinstance(found, Type):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{of!r} is no type",
             facts="rc.like(type, domain) declares a tensor of one type at every point of its dims",
             hint="a type is rc.f32[4, 2], a scalar rc.f32",
-            loc=here(),
         )
     return found
 
@@ -125,7 +119,7 @@ def declared(of: object, domain: Dims, stem: str) -> RecurrentTensor:
     """Declare a tensor, named after `stem` until a variable holds it."""
     tracer = current()
     node = tracer.declare(stem, box_of(domain), type_of(of))
-    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    return RecurrentTensor(tracer, node.ref)
 
 
 def bound(name: str) -> Index:
@@ -134,14 +128,13 @@ def bound(name: str) -> Index:
     taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
     argument: Any = name
     if not isinstance(argument, str) or not is_word(name) or name in taken:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"a bound cannot be called {name!r}",
             facts=f"{name} is a word of Python or of the language of sets"
             if str(name) == name and is_reserved(name)
             else f"it needs a word of its own, of a..z, digits and _; taken are "
             f"{', '.join(sorted(taken)) or 'none'}",
             hint='N = rc.bound("N")',
-            loc=here(),
         )
     tracer.bounds.append(name)
     return Index(Sym(name))
@@ -172,26 +165,24 @@ def input(of: object, domain: Dims = (), name: str | None = None) -> RecurrentTe
     op = Input(dtype=type_.dtype, shape=type_.shape)
     node = tracer.emit(op, (), box_of(domain), "input" if name is None else name)
     tracer.final |= set() if name is None else {node.name}
-    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    return RecurrentTensor(tracer, node.ref)
 
 
 def _expect_input_name(tracer: Tracer, name: str) -> None:
     """Raise RecurraError for an empty name, or one that another input has."""
     if not name:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "an input cannot be called ''",
             facts="a run is given its array by its name",
             hint="leave name out: it is then called as the variable that holds it",
-            loc=here(),
         )
     first = tracer.nodes.get(name)
     if first is not None and isinstance(first.op, Input) and name in tracer.final:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"two inputs are called {name!r}",
             facts="a run is given one array of each name"
             + (f"\n  the first of them   --> {first.loc}" if first.loc else ""),
             hint="give this one another name, or read the first one twice",
-            loc=here(),
         )
 
 
@@ -204,11 +195,10 @@ def where(cond: object, a: object, b: object) -> RecurrentTensor:
         return choose((when, a), (negate(when), b))
     chosen = as_tensor(cond)
     if chosen.dtype != "bool":
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"rc.where is asked by {chosen.type}, which is no truth value",
             facts=f"the condition is {chosen!r}",
             hint="compare it: rc.where(x != 0, x, 0.0)",
-            loc=here(),
         )
     return elementwise(el.Where, chosen, a, b)
 
@@ -242,11 +232,10 @@ def stack(xs: Sequence[object], axis: int = 0) -> RecurrentTensor:
 def _several(name: str, xs: Sequence[object]) -> Sequence[object]:
     """Return the list; raise ShapeError if it is a tensor instead, or empty."""
     if isinstance(xs, RecurrentTensor) or not len(xs):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"rc.{name} takes a list of tensors",
             facts=f"it was given {xs!r}",
             hint=f"write rc.{name}([x, y], axis=0); points of a dim are an axis as x[0:T]",
-            loc=here(),
         )
     return xs
 
@@ -262,22 +251,20 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
 
     argument: Any = labels
     if not isinstance(argument, str) or not xs:
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             "rc.einsum takes labels, then the tensors",
             facts=f"it was given {', '.join(map(repr, (labels, *xs)))}",
             hint='write rc.einsum("ab,bc->ac", x, x.T)',
-            loc=here(),
         )
     labels = labels.replace(" ", "")
     if "->" not in labels:  # as in NumPy: the labels that occur once, in alphabetical order
         labels += f"->{''.join(sorted(c for c in set(labels) - {','} if labels.count(c) == 1))}"
     if invalid := set(labels.replace("->", "").replace(",", "")) - set(ascii_letters):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"einsum: {labels!r} has labels that are no letters: {' '.join(sorted(invalid))}",
             facts="each axis of each operand has one letter; axes that others lack broadcast in "
             "x * y and x @ y",
             hint='write rc.einsum("ab,bc->ac", x, y)',
-            loc=here(),
         )
     ins, out = labels.split("->")
     operands = ins.split(",")
@@ -307,30 +294,18 @@ def uniform(
     shape = (shape,) if isinstance(shape, int) else shape
     sizes: tuple[Any, ...] = shape
     if not all(isinstance(n, int) for n in sizes):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"a draw cannot have the shape {shape}",
             facts="its sizes are numbers, also when the bounds are not known",
             hint="draw over a dim, and read its points: rc.uniform((t,))[0:T]",
-            loc=here(),
         )
     tracer.draws += 1
     dims = list(box.identity)
-    counters = 1 if prod(shape) > 1 or shape else 2
-    if len(dims) <= counters:
-        key, counter = [], dims
-    elif counters == 1:
-        key, counter = dims[1:], dims[:1]
-    else:
-        key, counter = dims[1:-1], [dims[0], dims[-1]]
-    op = Uniform(
-        id=tracer.draws,
-        key=tuple(key),
-        counter=tuple(counter),
-        shape=shape,
-        dtype=dtype_name(dtype),
-    )
+    last = [] if shape else dims[1:][-1:]  # else the position of an element is the last coordinate
+    key, counter = tuple(dims[1 : len(dims) - len(last)]), (*dims[:1], *last)
+    op = Uniform(id=tracer.draws, key=key, counter=counter, shape=shape, dtype=dtype_name(dtype))
     node = tracer.emit(op, (), box, "u")
-    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    return RecurrentTensor(tracer, node.ref)
 
 
 @operator("rc.permutation(size=3, at=t % 3)", "rng.permutation", "torch.randperm")
@@ -348,7 +323,7 @@ def permutation(size: Size, at: Size, domain: Dims = ()) -> RecurrentTensor:
     tracer.draws += 1
     op = Permutation(id=tracer.draws, size=unwrap(size), at_=place, key=key.identity)
     node = tracer.emit(op, (), tracer.domain({*key.dims, *mentioned}), "shuffled")
-    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    return RecurrentTensor(tracer, node.ref)
 
 
 @operator("rc.normal(domain=(t,), shape=(2, 3))", "rng.standard_normal", "torch.randn")
@@ -402,9 +377,9 @@ def call(
     node = tracer.emit(op, tuple(args), domain.without(*whole), stem)
     out: list[RecurrentTensor] = []
     for k in range(len(types)):
-        read = Ref(node.name, node.domain.identity)
+        read = node.ref
         item = tracer.emit(Item(k=k), (read,), node.domain, f"{stem}_{k}")
-        x = RecurrentTensor(tracer, Ref(item.name, item.domain.identity))
+        x = RecurrentTensor(tracer, item.ref)
         for r in ranges if k < len(results) else ():
             x = x.index(r.sym - r.lo, axis=0)
         out.append(x)
@@ -426,22 +401,20 @@ def output(*unnamed: RecurrentTensor, **tensors: RecurrentTensor) -> None:
     """Keep tensors as outputs: after a run, `result[name]` has their values at all points."""
     tracer = current()
     if unnamed:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "an output has a name, which a run gives its value by",
             facts=f"{unnamed[0]!r} has none",
             hint="write rc.output(x=x), or rc.output(**tensors) of a dict",
-            loc=here(),
         )
     taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
     for name, tensor in tensors.items():
         x = as_tensor(tensor)
         if name in tracer.logs:
             first = tracer.nodes[tracer.logs[name]]
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{name} is put out twice",
                 facts=f"it is {first.name}" + (f", of {first.loc}" if first.loc else ""),
                 hint="give one of them another name",
-                loc=here(),
             )
         free = name.isidentifier() and not iskeyword(name) and name not in taken
         if free:
@@ -452,20 +425,18 @@ def output(*unnamed: RecurrentTensor, **tensors: RecurrentTensor) -> None:
 def log(*unnamed: RecurrentTensor, **metrics: RecurrentTensor) -> None:
     """Log metrics of the run: scalars, one per point of their domain, written to metrics.jsonl."""
     if unnamed:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "rc.log keeps metrics, and each has a name",
             facts=f"{unnamed[0]!r} has none",
             hint="write x.log() for the logarithm, rc.log(loss=x.mean()) for a metric",
-            loc=here(),
         )
     scalars = {name: as_tensor(x) for name, x in metrics.items()}
     for name, x in scalars.items():
         if x.shape:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"the metric {name} is no scalar",
                 facts=f"it is {x!r}",
                 hint="log a mean or a sum of it, or rc.output it",
-                loc=here(),
             )
     output(**scalars)
 
@@ -474,8 +445,6 @@ def _equation_of(tensor: RecurrentTensor, name: str) -> str:
     if tensor.indexed and not tensor.graph.is_identity(tensor.ref):
         tracer = tensor.tracer
         node = tracer.declare_choice(name, tensor.domain, tensor.type)
-        RecurrentTensor(tracer, Ref(node.name, node.domain.identity))[
-            node.domain.identity or ()
-        ] = tensor
+        RecurrentTensor(tracer, node.ref)[node.domain.identity or ()] = tensor
         return node.name
     return tensor.name

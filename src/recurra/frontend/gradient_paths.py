@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from recurra.analysis.data_conditions import Decided, decided
@@ -11,6 +11,7 @@ from recurra.analysis.program_tracer import Branch, Tracer, disjoint
 from recurra.frontend.read import Operand
 from recurra.ir.expr import Expr, Logic, both
 from recurra.ir.graph import Graph, Node, Ref, index_symbols
+from recurra.ir.order import postorder
 from recurra.ir.types import Domain, Tuple, is_float
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Detach
@@ -21,19 +22,17 @@ from recurra.transforms.rewriter.rewriting import Rewriting
 
 def written_from(graph: Graph, branches: Sequence[Branch], stop: set[str]) -> set[str]:
     """The equations that branches are computed from, up to and including those in `stop`."""
-    found: set[str] = set()
-    todo = [b.value.name for b in branches]
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found.add(name)
-            todo += [a.name for a in graph[name].args] if name not in stop else []
-    return found
+
+    def sources(name: str) -> list[str]:
+        return [] if name in stop else [a.name for a in graph[name].args]
+
+    return set(postorder((b.value.name for b in branches), sources))
 
 
 def passing(graph: Graph) -> set[str]:
-    """The equations through which gradients pass."""
-    return {name for name, node in graph.nodes.items() if _differentiable(node)}
+    """The equations that have a gradient and pass it on to their operands."""
+    pure = (n for n in graph.nodes.values() if n.op.pure and not isinstance(n.op, Detach))
+    return {n.name for n in pure if _has_gradient(n)}
 
 
 def snapshot(tracer: Tracer) -> Graph:
@@ -66,32 +65,19 @@ def as_defined(graph: Graph, stop: Collection[str]) -> Graph:
 
 def paths_between(graph: Graph, loss: str, leaves: set[str], passed: set[str]) -> set[str]:
     """The equations on paths from a leaf to the loss that lead through `passed` only."""
-    above: set[str] = set()
-    todo = [loss]
-    while todo:
-        name = todo.pop()
-        if name in above or not _has_gradient(graph[name]):
-            continue
-        above.add(name)
-        if name in passed:
-            todo += [a.name for a in graph[name].args]
-    below = leaves & above
-    todo, on_the_way = list(below), above & passed
-    while todo:
-        for reader, _ in graph.readers[todo.pop()]:
-            if reader.name in on_the_way and reader.name not in below:
-                below.add(reader.name)
-                todo.append(reader.name)
-    return below
+
+    def sources(name: str) -> Iterator[str]:
+        return (a.name for a in graph[name].args if name in passed and _has_gradient(graph[a.name]))
+
+    above = set(postorder([loss] if _has_gradient(graph[loss]) else [], sources))
+    on_the_way = above & passed
+    return set(
+        postorder(leaves & above, lambda n: {r.name for r, _ in graph.readers[n]} & on_the_way)
+    )
 
 
 def _has_gradient(node: Node) -> bool:
     return not isinstance(node.type, Tuple) and is_float(node.type.dtype)
-
-
-def _differentiable(node: Node) -> bool:
-    """Does the equation have a gradient and pass it on to its operands?"""
-    return _has_gradient(node) and node.op.pure and not isinstance(node.op, Detach)
 
 
 def dependence_conditions(graph: Graph, loss: str, through: set[str]) -> Mapping[str, Expr]:
@@ -100,15 +86,19 @@ def dependence_conditions(graph: Graph, loss: str, through: set[str]) -> Mapping
     Only dependences through these equations count. Outside, the cotangent is 0, even where a slope
     is infinite.
     """
-    nodes = {k: n if k in through else replace(n, args=()) for k, n in graph.nodes.items()}
-    demand = demanded(Graph(nodes, (loss,), graph.dims), {})
+    demand = demanded(_of_paths(graph, loss, through), {})
     return {k: without_implied(c, graph[k].domain) for k, c in demand.items() if k in through}
 
 
 def decided_paths(graph: Graph, loss: str, through: set[str]) -> Mapping[str, Decided]:
     """The conditions on data without which a loss does not depend on an equation of `through`."""
+    return decided(_of_paths(graph, loss, through))
+
+
+def _of_paths(graph: Graph, loss: str, through: set[str]) -> Graph:
+    """The graph of a loss in which only the equations of `through` have operands."""
     nodes = {k: n if k in through else replace(n, args=()) for k, n in graph.nodes.items()}
-    return decided(Graph(nodes, (loss,), graph.dims))
+    return Graph(nodes, (loss,), graph.dims)
 
 
 def without_implied(condition: Expr, domain: Domain) -> Expr:
@@ -124,13 +114,8 @@ def has_slope(cotangent: Operand, read: Operand, operands: Sequence[Operand]) ->
 
     Only then may its slope be infinite.
     """
-    stop, tracer = {x.name for x in operands}, read.tracer
-    todo, visited = [cotangent.name], {read.name}
-    while todo:
-        name = todo.pop()
-        if name in stop - {read.name}:
-            return True
-        if name not in visited:
-            visited.add(name)
-            todo += [a.name for a in tracer.nodes[name].args]
-    return False
+    nodes, found = read.tracer.nodes, {x.name for x in operands} - {read.name}
+    names = postorder(
+        [cotangent.name], lambda n: [] if n == read.name else [a.name for a in nodes[n].args]
+    )
+    return not found.isdisjoint(names)

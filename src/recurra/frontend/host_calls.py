@@ -27,7 +27,7 @@ from recurra.frontend.functions import dims_of, type_of
 from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import TRUE, Expr, both, compare, negate
-from recurra.ir.graph import Graph, Node, Ref
+from recurra.ir.graph import Graph, Node
 from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.ir.user_objects import HostFunction
 from recurra.ir.value_conversion import fitted
@@ -136,11 +136,10 @@ def _read_whole(tensor: RecurrentTensor, dims: Sequence[str]) -> str:
 def _expect_fitting(fn: object, count: int) -> None:
     """Raise RecurraError unless `fn` is a function that can take this many arrays."""
     if not callable(fn):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"rc.call is given a {type(fn).__name__} for a function",
             facts="the function comes first, then the types of its results, then its arguments",
             hint="write rc.call(f, rc.f32[4], x)",
-            loc=here(),
         )
     try:
         arguments = signature(fn)
@@ -149,12 +148,11 @@ def _expect_fitting(fn: object, count: int) -> None:
     try:
         arguments.bind(*range(count))
     except TypeError as error:
-        raise WrongCall(
+        raise WrongCall.at_user_line(
             f"{_name_of(fn)}{arguments} does not fit: {error}",
             facts=f"rc.call gives it {count} array{'' if count == 1 else 's'}, one for each tensor "
             "behind the types",
             hint="give rc.call as many tensors as the function has arguments",
-            loc=here(),
         ) from None
 
 
@@ -172,19 +170,14 @@ def _name_of(fn: object) -> str:
 
 def _host_function(host: Host) -> HostFunction:
     """The resource of a host function; raises RecurraError for a second call of one with state."""
-    for n in current().nodes.values():
-        if isinstance(n.op, Call) and not host.pure and _fn(n.op) is host.fn:
-            raise RecurraError(
-                f"{host.name} is called at two places of one program",
-                facts="the order of its calls would be open",
-                hint="say pure=True if it has no state, or make one call of both",
-                loc=here(),
-            )
+    calls = (n.op.fn.value for n in current().nodes.values() if isinstance(n.op, Call))
+    if not host.pure and any(getattr(x, "fn", None) is host.fn for x in calls):
+        raise RecurraError.at_user_line(
+            f"{host.name} is called at two places of one program",
+            facts="the order of its calls would be open",
+            hint="say pure=True if it has no state, or make one call of both",
+        )
     return current().function(HostFunction, host.name, host)
-
-
-def _fn(op: Call) -> Any:
-    return getattr(op.fn.value, "fn", None)
 
 
 def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:
@@ -194,7 +187,7 @@ def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:
         return zero
     tracer = current()
     node = tracer.declare_choice(name, outer, Type("i32"))
-    token = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    token = RecurrentTensor(tracer, node.ref)
     token[Index(both(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
     return token
 
@@ -232,7 +225,7 @@ def where_taken(graph: Graph) -> Graph:
         if condition == TRUE:
             continue
         passed[after.name] = fresh = graph.fresh(f"{name}_passed", nodes)
-        args = (Ref(after.name, after.domain.identity), call.args[-1])
+        args = (after.ref, call.args[-1])
         op = Merge(when=(condition, negate(condition)))
         nodes[fresh] = Node(fresh, op, args, call.domain, after.type, call.loc)
     for n in graph.nodes.values():

@@ -6,7 +6,7 @@ from typing import NoReturn, TypeGuard, overload
 
 import numpy as np
 
-from recurra.errors import DomainError, NoSuchName, here
+from recurra.errors import DomainError, NoSuchName
 from recurra.frontend.refused_conversions import Opaque
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
@@ -30,11 +30,10 @@ class BareIndex(Opaque):
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_") or name == "expr":  # Python asks for these
             raise AttributeError(f"an index has no attribute {name!r}")
-        raise NoSuchName(
+        raise NoSuchName.at_user_line(
             f"the index {self} has no {name!r}",
             facts="dims and bounds are counted; a number that is computed with is a tensor",
             hint=f"write rc.value({self}) for that tensor",
-            loc=here(),
         )
 
     @property
@@ -54,38 +53,34 @@ class BareIndex(Opaque):
         return float(self.expr) if isinstance(self.expr, int) else super().__float__()
 
     def __iter__(self) -> NoReturn:
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"{self} cannot be counted through while the program is written",
             facts="it stands for every point of its dims at once",
             hint="a loop over a dim is an equation over it: x[t + 1] = f(x[t])",
-            loc=here(),
         )
 
     def __getitem__(self, _: object) -> NoReturn:
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"{self} has no elements",
             facts="it stands for every point of its dims at once",
             hint="tensors are read at points: x[t + 1], x[3], x[0:T]",
-            loc=here(),
         )
 
     def __len__(self) -> NoReturn:
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"{self} has no length",
             facts="it stands for every point of its dims, and for bounds that come with compile",
             hint="the length of a dim is its bound: with ctx as ((t, T),) it is T",
-            loc=here(),
         )
 
     def __bool__(self) -> bool:
         if self.constant is not None:
             return bool(self.constant)
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"{self} has no truth value while the program is written",
             facts="it stands for every point of its dims at once",
             hint="use it as a condition: x[cond] = ..., rc.where(cond, a, b); join by & | ~; "
             "min and max of indices are rc.min(a, b), rc.max(a, b)",
-            loc=here(),
         )
 
 

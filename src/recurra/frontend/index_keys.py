@@ -32,11 +32,10 @@ def place_of(key: object, extent: Range) -> Expr | int:
     if type(e) is not int and not (
         isinstance(e, Expr) and not any(is_condition(x) for x in ex.walk(e))
     ):
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"{key!r} is no index for dim {extent.dim}",
             facts="indices are quasi-affine: dims, bounds, constants, + - * // %, min, max, ranges",
             hint=_hint_for_key(key, extent),
-            loc=here(),
         )
     quasi_affine("the index", e, here())
     return extent.hi + e if isinstance(e, int) and e < 0 else e

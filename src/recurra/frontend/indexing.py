@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.errors import DomainError, ShapeError, here, users_frame
+from recurra.errors import DomainError, ShapeError, users_frame
 from recurra.frontend import ordering, reshaping
 from recurra.frontend.definitions import define
 from recurra.frontend.index_arguments import Size, unwrap, wrap
@@ -35,22 +35,20 @@ def read(x: Tensor, keys: tuple[object, ...]) -> Tensor:
         out.chained = x.indexed and len(source) > 0
         return out
     if x.chained and all(map(_is_constant, keys)) and not _is_in_variable(x):
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"{_written_keys(keys)} stands behind brackets that chose elements",
             facts="brackets of the result are points of its dims again, as of every tensor",
             hint="choose elements in one pair of brackets, x[t][1, 2]; to read a point of the "
             f"result give it a name: y = x[t][1], and y{_written_keys(keys)}",
-            loc=here(),
         )
     rings = {k: ring for k, key in enumerate(keys) if (ring := _ring(key)) is not None}
     if len(keys) == len(source) and rings:
         return _on_rings(x, keys, source, rings)
     if len(keys) != len(source):
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"{x.called} is indexed with {len(keys)} expression{'s' * (len(keys) > 1)}",
             facts=f"its domain is {source}, with {len(source)} dims; more brackets index the value",
             hint=_brackets(x, keys, source),
-            loc=here(),
         )
     forward = {k: _reversed(key, r) for k, (key, r) in enumerate(zip(keys, source, strict=True))}
     if any(forward.values()):
@@ -116,11 +114,10 @@ def _around(
     early, late = ex.compare("<", expr, 0), ex.compare(">=", expr, size)
     near = (ex.compare(">=", expr + size, 0), ex.compare("<", expr - size, size))
     if not all(isl.always(c, box) for c in near):
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"({expr}) % {size} may lie more than once around",
             facts=f"it is {expr}, {expr + size} or {expr - size}, for every {size} of at least 1",
             hint=_roll_hint(tensor, keys, place, expr, size),
-            loc=here(),
         )
     cases = ((early, expr + size), (late, expr - size), (ex.negate(ex.either(early, late)), expr))
     needed = [(when, e) for when, e in cases if not isl.always(ex.negate(when), box)]
@@ -128,7 +125,7 @@ def _around(
     if len(at) == 1:
         return at[0][1]
     chosen = choose(*at)
-    return tensor.kind(tensor.tracer, Ref(chosen.name, chosen.domain.identity), indexed=True)
+    return tensor.kind(tensor.tracer, chosen.ref, indexed=True)
 
 
 def _roll_hint(
@@ -153,7 +150,7 @@ def choose(*cases: tuple[Expr, Tensor]) -> Tensor:
     dims = {r.dim for _, x in cases for r in x.domain} | mentioned & set(tracer.dim_names())
     longest = max((x for _, x in cases), key=lambda x: len(x.shape))
     node = tracer.declare_choice("where", tracer.domain(dims), longest.type)
-    out = longest.kind(tracer, Ref(node.name, node.domain.identity))
+    out = longest.kind(tracer, node.ref)
     for when, x in cases:
         define(out, (wrap(when),), x)
     return out
@@ -209,11 +206,10 @@ def inner(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
     out, axis = x, 0
     named = sum(k is not None and k is not ... for k in keys)
     if named > len(x.shape):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"{named} expression{'s index' if named > 1 else ' indexes'} {len(x.shape)} axes",
             facts=f"{x.called} is {x!r}",
             hint=_hint_without_axes(x, keys),
-            loc=here(),
         )
     for k in keys:
         if k is ...:
@@ -237,11 +233,10 @@ def _places(kind: type[Tensor], k: Sequence[object] | np.ndarray | Read) -> Tens
     """Convert positions along an axis to a tensor; raise ShapeError unless they are integers."""
     places = convert(kind, k)
     if is_float(places.dtype) or places.dtype == "bool":
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"{k!r} is no position on an axis",
             facts=f"positions are whole numbers, these are {places.type}",
             hint="write rc.where(x > 0.0, x, 0.0) for a choice, x.take(i, axis=0) for positions",
-            loc=here(),
         )
     return places
 
@@ -290,13 +285,12 @@ def _in_steps(tensor: Tensor, slice_: slice, axis: int) -> Tensor:
     if parts == [None, None, -1]:
         return reshaping.flip(tensor, axis)
     if not isinstance(n, int) or parts[2] == 0 or not all(map(_is_constant, parts)):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"a range inside a tensor has step {slice_.step}",
             facts=f"its ends are {written(slice_)} of an axis of {n}; steps are counted between "
             "numbers"
             ", and none of them is 0",
             hint="read every other point of a dim, x[0:T:2], or .take(...) the positions",
-            loc=here(),
         )
     at = range(n)[slice(*parts)]
     if not at:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.frontend.read import Operand, Tensor
-from recurra.frontend.tensor_conversion import always_equal, points_for_elements, promote, with_size
+from recurra.frontend.tensor_conversion import (
+    always_equal,
+    dropped,
+    points_for_elements,
+    promote,
+    with_size,
+)
 from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS
 from recurra.ir.types import accumulator
 from recurra.ops.contraction import Einsum
-from recurra.ops.reduction import Sum
 
 _ROW, _INNER, _COLUMN = LETTERS[-3:]
 
@@ -18,15 +23,14 @@ def matmul(kind: type[Tensor], a: object, b: object) -> Tensor:
     """The product [.., m, k] @ [.., k, n] → [.., m, n]; a vector is a row or a column."""
     a, b = (x.cast(accumulator(x.dtype)) for x in promote(kind, a, b))
     if not a.shape or not b.shape:
-        raise ShapeError("@ needs axes", facts=f"{a!r} @ {b!r}", hint="use *", loc=here())
+        raise ShapeError.at_user_line("@ needs axes", facts=f"{a!r} @ {b!r}", hint="use *")
     have, want = a.shape[-1], b.shape[max(len(b.shape) - 2, 0)]
     if not always_equal(have, want):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"{a.type} @ {b.type}: sizes {have} and {want} do not match",
             facts="the last axis on the left meets the last but one (or only) on the right",
             hint=points_for_elements((a, b))
             or f"transpose or reshape one of them; a layer's inputs are to be {have}",
-            loc=here(),
         )
     b = with_size(b, max(len(b.shape) - 2, 0), have)
     row = _ROW if len(a.shape) > 1 else ""
@@ -46,11 +50,10 @@ def _batch_sizes(left: Operand, right: Operand) -> list[Expr | int]:
     first, second = [1] * (rank - len(first)) + first, [1] * (rank - len(second)) + second
     for m, n in zip(first, second, strict=True):
         if m != n and 1 not in (m, n):
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"{left.type} @ {right.type}: batches of {m} and {n} do not match",
                 facts="axes before the last two meet one by one from the right, as in np.matmul",
                 hint="expand or transpose one of them; rc.einsum contracts any axes",
-                loc=here(),
             )
     return [n if m == 1 else m for m, n in zip(first, second, strict=True)]
 
@@ -62,4 +65,4 @@ def _without_ones(
     lead = len(batches) - len(own)
     ones = tuple(k for k, n in enumerate(own) if n == 1 and batches[lead + k] != 1)
     labels = "".join(LETTERS[lead + k] for k in range(len(own)) if k not in ones)
-    return (tensor.apply(Sum(axes=ones), tensor) if ones else tensor), labels
+    return dropped(tensor, ones), labels

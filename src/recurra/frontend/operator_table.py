@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import wraps
 
 from recurra.analysis.argument_checks import F, WrongCall, expecting
-from recurra.errors import here
 
 
 @dataclass(frozen=True)
@@ -74,13 +73,12 @@ def _one_result(function: F, row: Operator, positions: str) -> F:
         if "dim" in kwargs:
             more = ", ".join(f"{ELSEWHERE.get(k, k)}={v!r}" for k, v in kwargs.items())
             values = f"{row.key}({more})"
-            raise WrongCall(
+            raise WrongCall.at_user_line(
                 f"{row.key} with dim= is a pair in torch",
                 facts=f"torch.{function.__name__} gives values and positions, "
                 f"{row.key} the values alone",
                 hint=f"write {values} for the values"
                 + (f", {positions}(axis={kwargs['dim']!r}) for the positions" if positions else ""),
-                loc=here(),
             )
         return function(*args, **kwargs)
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.frontend.axes import Axes, axis_of
 from recurra.frontend.dtype_objects import Dtype, dtype_name
 from recurra.frontend.index_arguments import Size, unwrap, wrap
@@ -84,13 +84,12 @@ def discounted_sum(x: Tensor, gamma: float, axis: int = 0) -> Tensor:
     """Σₖ γᵏ x[k] along an axis."""
     argument: Any = gamma
     if not isinstance(argument, int | float | np.integer | np.floating):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"discounted_sum discounts by one number, not by {gamma!r}",
             facts="element k counts γᵏ; what differs from step to step, and is 0 where an episode "
             "ends, is a recurrence",
             hint="write g = rc.like(x.type, domain=(t,)); g[T - 1] = x[T - 1]; "
             "g[t] = x + 0.99 * rc.where(y > 1.0, 0.0, g[t + 1])",
-            loc=here(),
         )
     x = as_float(x)
     return x.apply(scan.DiscountedSum(gamma=float(gamma), axis=axis_of(x, axis)), x)
@@ -167,22 +166,20 @@ def _axis_and_places(
 ) -> tuple[int, Tensor]:
     """Return the axis and the positions along it; raise ShapeError if their shapes do not fit."""
     if isinstance(axis, Read):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             "the axis comes first, then the places",
             facts=f"the tensor is {tensor!r}, the first argument {axis!r}",
             hint=f"write x.{call}, as in torch",
-            loc=here(),
         )
     axis, i = axis_of(tensor, axis), convert(tensor.kind, index)
     sizes = [[n for k, n in enumerate(y.shape) if k != axis] for y in (tensor, i)]
     if len(tensor.shape) != len(i.shape) or sizes[0] != sizes[1]:
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"the places {i.type} do not fit {tensor.type}",
             facts=f"off axis {axis} each element has places of its own, so the sizes are the same",
             hint="for the same places in all rows write x.take(i, axis)"
             if call.startswith("gather")
             else f"write x.{call} of an i with the other axes of x",
-            loc=here(),
         )
     return axis, i
 

@@ -16,6 +16,7 @@ from recurra.frontend.read import Operand, Tensor
 from recurra.ir.expr import Expr, Sym, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS
+from recurra.ir.order import postorder
 from recurra.ir.types import Tuple
 from recurra.ops.contraction import Einsum
 from recurra.ops.elementwise import Add, Div, Mul, Neg, Sub
@@ -86,19 +87,18 @@ def rows_bend(graph: Graph, node: Node) -> bool:
 
     If not, they are sums of products of reads, which passes turn into recurrences.
     """
-    todo, visited = [node], {node.name}
-    while todo:
-        n = todo.pop()
-        operands = [graph[a.name] for a in n.args if not a.slices]
-        rows = [x for x in operands if x.type.mentions()]
-        if n.type.mentions() and not _is_linear(n, len(rows)):
-            return True
-        readers = [r for r, _ in graph.readers[n.name]] if n.type.mentions() else []
-        for x in (*rows, *(r for r in readers if r.type.mentions())):
-            if x.name not in visited:
-                visited.add(x.name)
-                todo.append(x)
-    return False
+
+    def ragged_operands(n: Node) -> list[Node]:
+        operands = (graph[a.name] for a in n.args if not a.slices)
+        return [x for x in operands if x.type.mentions()]
+
+    def connected(name: str) -> list[str]:
+        n = graph[name]
+        readers = [r for r, _ in graph.readers[name] if r.type.mentions()]
+        return [x.name for x in (*ragged_operands(n), *(readers if n.type.mentions() else ()))]
+
+    reached = map(graph.__getitem__, postorder([node.name], connected))
+    return any(n.type.mentions() and not _is_linear(n, len(ragged_operands(n))) for n in reached)
 
 
 def _is_linear(node: Node, rows: int) -> bool:

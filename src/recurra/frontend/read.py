@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Protocol, Self, TypeVar
 
 from recurra.analysis.program_tracer import Tracer
-from recurra.errors import RecurraError, here, users_frame
+from recurra.errors import RecurraError, users_frame
 from recurra.ir import array_protocols
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
@@ -141,11 +141,10 @@ def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
     ranges: dict[str, Range] = {}
     for a in args:
         if a.tracer is not tracer:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{a.name} belongs to another program",
                 facts=f"it is {a!r}, of a context whose dims are {', '.join(a.tracer.dim_names())}",
                 hint="write both in one context, or hand it over: program.run(), then rc.input",
-                loc=here(),
             )
         for r in a.domain:
             old = ranges.setdefault(r.dim, r)

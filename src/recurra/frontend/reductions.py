@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from math import inf
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.frontend.axes import Axes, axes_of
 from recurra.frontend.index_arguments import BareIndex, wrap
 from recurra.frontend.operator_table import operator
 from recurra.frontend.read import Operand, Tensor
 from recurra.frontend.reshaping import expand, squeeze
 from recurra.frontend.tensor_conversion import as_float, convert, pointwise
-from recurra.ir import expr as ex
-from recurra.ir.expr import Expr
+from recurra.ir.expr import mul
 from recurra.ir.types import accumulator, is_float, join
 from recurra.ops import elementwise as el
 from recurra.ops import reduction
@@ -66,12 +66,11 @@ def std(x: Tensor, axis: Axes = None, correction: float = 0, keepdims: bool = Fa
 def _variance(tensor: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tensor:
     if not tensor.shape and tensor.domain.dims:
         dims = ", ".join(tensor.domain.dims) + "," * (len(tensor.domain) == 1)
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             "the deviation of one number is 0",
             facts=f"this is {tensor!r}: a number at every point, without an axis",
             hint=f"write rc.rl.normalize(x, over=({dims})), or "
             f"x[{', '.join(f'0:{r.hi}' for r in tensor.domain)}].std() of all points",
-            loc=here(),
         )
     y = _at_least_f32(tensor)
     total = sum((y - mean(y, axis, True)).square(), axis, keepdims)
@@ -144,10 +143,7 @@ def argmin(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
 
 def _count(operand: Operand, axis: Axes) -> BareIndex | int:
     """The number of elements that are reduced to one."""
-    count: Expr | int = 1
-    for a in axes_of(operand, axis):
-        count = ex.mul(count, operand.shape[a])
-    return wrap(count)
+    return wrap(reduce(mul, (operand.shape[a] for a in axes_of(operand, axis)), 1))
 
 
 def _truth(tensor: Tensor) -> Tensor:

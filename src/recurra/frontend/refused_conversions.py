@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from recurra.analysis.argument_checks import names_unpacked
-from recurra.errors import DomainError, caller, here
+from recurra.errors import DomainError, caller
 from recurra.frontend.foreign_names import hint, unknown
 
 # NumPy's name → Python's, since NumPy handles array + tensor first
@@ -65,11 +65,10 @@ class Opaque:
         )
 
     def __delitem__(self, _: object) -> NoReturn:
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"points of {self!r} cannot be deleted",
             facts="an equation gives a value at every point of its domain",
             hint="read the points that are wanted: x[1:T]",
-            loc=here(),
         )
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
@@ -91,27 +90,24 @@ class OpaqueTensor(Opaque):
     def __iter__(self) -> NoReturn:
         names = names_unpacked(caller())
         if names is not None:
-            raise DomainError(
+            raise DomainError.at_user_line(
                 f"one tensor is unpacked to {names} names",
                 facts=f"it is {self!r}",
                 hint="write x.index(0, axis=0) for an element of an axis, x[t] for a point of a "
                 "dim; env.reset gives the observation alone: o[b, i, 0] = env.reset(domain=(b, i))",
-                loc=here(),
             )
-        raise DomainError(
+        raise DomainError.at_user_line(
             "a recurrent tensor cannot be iterated over while the program is written",
             facts=f"this one is {self!r}",
             hint="write x.index(0, axis=0) for an element of an axis, x[t] for a point of a dim",
-            loc=here(),
         )
 
     def __bool__(self) -> NoReturn:
-        raise DomainError(
+        raise DomainError.at_user_line(
             "a recurrent tensor has no truth value while the program is written",
             facts=f"this one is {self!r}",
             hint="write rc.where(x > 0.0, x, 0.0) to choose, rc.maximum(x, 0.0) for the greater, "
             "(x > 0.0) & (x < 1.0) for both",
-            loc=here(),
         )
 
     if not TYPE_CHECKING:  # a type checker knows the names
@@ -161,18 +157,16 @@ def _not_taken_by_jax() -> DomainError:
 
 def _not_taken(name: str, instead: str = "") -> DomainError:
     """The error for a tensor passed to another library's function, with what to write instead."""
-    return DomainError(
+    return DomainError.at_user_line(
         f"{name} does not take recurrent tensors",
         facts="a recurrent tensor has no values while the program is written",
         hint=instead or hint(name),
-        loc=here(),
     )
 
 
 def _no_number(value: object, what: str, hint: str) -> DomainError:
-    return DomainError(
+    return DomainError.at_user_line(
         f"{value!r} is not {what} while the program is written",
         facts="it stands for every point of its dims, and for bounds that come with compile",
         hint=hint,
-        loc=here(),
     )

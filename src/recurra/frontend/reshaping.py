@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.frontend.axes import Axes, axes_of, axis_of
 from recurra.frontend.index_arguments import Size, unwrap
 from recurra.frontend.operator_table import operator
@@ -35,11 +35,10 @@ def transpose(x: Tensor, *order: int | Sequence[int]) -> Tensor:
         int(a) % rank if isinstance(a, int | np.integer) and -rank <= a < rank else a for a in axes
     )
     if sorted(map(str, normalized)) != sorted(map(str, range(rank))):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"{axes} is no order of the axes of {x.type}",
             facts=f"it has {rank} axes, and each stands in the order once",
             hint=_full_order(normalized, rank),
-            loc=here(),
         )
     return x.apply(movement.Transpose(order=normalized), x)
 
@@ -80,11 +79,10 @@ def _size_left(operand: Operand, sizes: list[Any]) -> Any:
     total: Any = prod(of)  # pyright: ignore[reportArgumentType]
     left = div(total, by) if isinstance(by, int) and by > 0 else -1
     if left == -1 or left * by != total:
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"-1 has no value in the shape {', '.join(map(str, sizes))}",
             facts=f"this is {operand!r}, and {total} elements are not a multiple of {by}",
             hint="write the size instead of -1, a number or an index expression such as B * 2",
-            loc=here(),
         )
     return left
 
@@ -96,11 +94,10 @@ def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
     axes = ones if axis is None else axes_of(x, axis)
     for a in axes:
         if a not in ones:
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"axis {a} cannot be squeezed: its size is {x.shape[a]}",
                 facts=f"the tensor is {x!r}",
                 hint=f"an element of it is x.index(0, axis={a})",
-                loc=here(),
             )
     return dropped(x, axes)
 
@@ -117,11 +114,10 @@ def flip(x: Tensor, axis: Axes = None) -> Tensor:
 def repeat(x: Tensor, times: Size, *more: object, axis: int | None = None) -> Tensor:
     """Repeat each element `times` times along an axis; torch's `repeat` is `tile`."""
     if axis is None or more or isinstance(times, bool) or not _is_size(times):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             "repeat takes one number and an axis",
             facts="NumPy's repeats every element, torch's the whole tensor",
             hint="write x.repeat(2, axis=0) for NumPy's, x.tile(2, 3) for torch's x.repeat(2, 3)",
-            loc=here(),
         )
     axis = axis_of(x, axis)
     return _copies(x, times, axis, axis + 1)
@@ -169,11 +165,10 @@ def triu(x: Tensor, k: object = 0) -> Tensor:
 def _diagonal(tensor: Tensor) -> Tensor:
     """The matrix of column minus row, for the last two axes."""
     if len(tensor.shape) < 2:
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"{tensor.type} has no diagonal",
             facts="diagonals are of the last two axes",
             hint="read a range of a dim as an axis: x[0:T]",
-            loc=here(),
         )
     columns, rows = (counted(tensor.kind, n) for n in (tensor.shape[-1], tensor.shape[-2]))
     return columns - expand(rows, 1, 1)
@@ -191,11 +186,10 @@ def index(x: Tensor, at: Size, axis: int = 0) -> Tensor:
     """Element `at` (a number or an index expression) of an axis; compile proves it in range."""
     at, axis = unwrap(at), axis_of(x, axis)
     if type(at) is not int and not isinstance(at, Expr):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"{at!r} is no position on axis {axis}",
             facts=f"the tensor is {x!r}",
             hint="for positions by data use .take(i)",
-            loc=here(),
         )
     if type(at) is int and at < 0:
         at = x.shape[axis] + at
@@ -224,11 +218,10 @@ def broadcast_to(x: Tensor, shape: Sequence[Size]) -> Tensor:
     sizes = tuple(map(unwrap, shape))
     lead = len(sizes) - len(x.shape)
     if lead < 0 or any(a not in (1, b) for a, b in zip(x.shape, sizes[lead:], strict=True)):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"{x.type} does not fit ({', '.join(map(str, sizes))})",
             facts="axes are matched from the last one; an axis of size 1 fits any",
             hint="x.reshape(..) it first, as to put an axis of size 1 where one is missing",
-            loc=here(),
         )
     full = LETTERS[: len(sizes)]
     ones = tuple(k for k, n in enumerate(x.shape) if n == 1 and sizes[lead + k] != 1)

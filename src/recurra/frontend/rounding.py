@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.frontend.index_arguments import BareIndex, is_condition, unwrap, wrap
 from recurra.frontend.ordering import take
 from recurra.frontend.read import Tensor
@@ -37,11 +37,10 @@ def _digits(decimals: Any) -> Expr | int:
     try:
         return digits if _is_index(digits) else operator.index(digits)
     except TypeError:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"x.round({decimals!r}) does not say to how many decimals",
             facts="these are counted: a whole number, or an index expression",
             hint="write x.round(2); to the nearest multiple of y: (x / y).round() * y",
-            loc=here(),
         ) from None
 
 

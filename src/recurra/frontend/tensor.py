@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import pi
-from typing import Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
 from recurra.analysis.argument_checks import expecting
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.frontend import autodiff, definitions, ordering, reductions, reshaping
 from recurra.frontend import indexing as brackets
 from recurra.frontend.dtype_objects import Dtype, dtype_name
@@ -57,6 +57,32 @@ def _method(
     return function
 
 
+Unary = Callable[["RecurrentTensor"], "RecurrentTensor"]
+Binary = Callable[["RecurrentTensor", object], "RecurrentTensor"]
+
+
+def _unary(op: type[Elementwise], says: str, ours: str, numpy: str = "", torch: str = "") -> Unary:
+    """A method that applies an elementwise op, with a docstring and a row in the operator table."""
+
+    def method(x: Any) -> RecurrentTensor:
+        return elementwise(op, x)
+
+    method.__doc__ = says
+    return operator(ours, numpy, torch)(method)
+
+
+def _binary(
+    op: type[Elementwise], says: str, ours: str, numpy: str, torch: str
+) -> tuple[Binary, Binary]:
+    """The method of a binary operator, as `_unary`, and the reflected one, such as __radd__."""
+
+    def method(x: Any, other: object) -> RecurrentTensor:
+        return elementwise(op, x, other)
+
+    method.__doc__ = says
+    return operator(ours, numpy, torch)(method), lambda x, other: elementwise(op, other, x)
+
+
 def _where(cond: RecurrentTensor, left: object, right: object) -> RecurrentTensor:
     return elementwise(el.Where, cond, left, right)
 
@@ -92,71 +118,39 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     # ---- operators
 
-    def _elementwise(self, op: type[Elementwise], *others: object) -> RecurrentTensor:
-        return elementwise(op, self, *others)
-
-    @operator("x + y", "np.add", "torch.add")
-    def __add__(self, other: object) -> RecurrentTensor:
-        """The sum."""
-        return self._elementwise(el.Add, other)
-
-    @operator("x - y", "np.subtract", "torch.sub")
-    def __sub__(self, other: object) -> RecurrentTensor:
-        """The difference."""
-        return self._elementwise(el.Sub, other)
-
-    @operator("x * y", "np.multiply", "torch.mul")
-    def __mul__(self, other: object) -> RecurrentTensor:
-        """The product."""
-        return self._elementwise(el.Mul, other)
-
-    @operator("x / y", "np.divide", "torch.div")
-    def __truediv__(self, other: object) -> RecurrentTensor:
-        """The quotient, a float: integers become f32."""
-        return self._elementwise(el.Div, other)
+    __add__, __radd__ = _binary(el.Add, "The sum.", "x + y", "np.add", "torch.add")
+    __sub__, __rsub__ = _binary(el.Sub, "The difference.", "x - y", "np.subtract", "torch.sub")
+    __mul__, __rmul__ = _binary(el.Mul, "The product.", "x * y", "np.multiply", "torch.mul")
+    __truediv__, __rtruediv__ = _binary(
+        el.Div, "The quotient, a float: integers become f32.", "x / y", "np.divide", "torch.div"
+    )
 
     @operator("x ** y", "np.power", "torch.pow")
     def __pow__(self, other: object) -> RecurrentTensor:
         """The power; for integers, truncated to an integer."""
         return (
-            self.square() if type(other) is int and other == 2 else self._elementwise(el.Pow, other)
+            self.square() if type(other) is int and other == 2 else elementwise(el.Pow, self, other)
         )
 
-    @operator("x % y", "np.mod", "torch.remainder")
-    def __mod__(self, other: object) -> RecurrentTensor:
-        """The remainder of `x // y`, with the sign of y; for integers 0 where y is 0."""
-        return self._elementwise(el.Mod, other)
-
-    @operator("x // y", "np.floor_divide", "torch.floor_divide")
-    def __floordiv__(self, other: object) -> RecurrentTensor:
-        """The quotient, rounded down; for integers 0 where y is 0."""
-        return self._elementwise(el.FloorDivide, other)
-
-    def __rfloordiv__(self, other: object) -> RecurrentTensor:
-        return elementwise(el.FloorDivide, other, self)
-
-    def __rmod__(self, other: object) -> RecurrentTensor:
-        return elementwise(el.Mod, other, self)
-
-    def __radd__(self, other: object) -> RecurrentTensor:
-        return elementwise(el.Add, other, self)
-
-    def __rsub__(self, other: object) -> RecurrentTensor:
-        return elementwise(el.Sub, other, self)
-
-    def __rmul__(self, other: object) -> RecurrentTensor:
-        return elementwise(el.Mul, other, self)
-
-    def __rtruediv__(self, other: object) -> RecurrentTensor:
-        return elementwise(el.Div, other, self)
+    __mod__, __rmod__ = _binary(
+        el.Mod,
+        "The remainder of `x // y`, with the sign of y; for integers 0 where y is 0.",
+        "x % y",
+        "np.mod",
+        "torch.remainder",
+    )
+    __floordiv__, __rfloordiv__ = _binary(
+        el.FloorDivide,
+        "The quotient, rounded down; for integers 0 where y is 0.",
+        "x // y",
+        "np.floor_divide",
+        "torch.floor_divide",
+    )
 
     def __rpow__(self, other: object) -> RecurrentTensor:
         return elementwise(el.Pow, other, self)
 
-    @operator("-x", "np.negative", "torch.neg")
-    def __neg__(self) -> RecurrentTensor:
-        """The negative."""
-        return self._elementwise(el.Neg)
+    __neg__ = _unary(el.Neg, "The negative.", "-x", "np.negative", "torch.neg")
 
     def __abs__(self) -> RecurrentTensor:
         return self.abs()
@@ -211,10 +205,13 @@ class RecurrentTensor(Read, OpaqueTensor):
         """The logical or of truth values, or the bitwise or of integers."""
         return logical(RecurrentTensor, el.Or, bitwise.BitOr, self, other)
 
-    @operator("x ^ y", "np.bitwise_xor", "torch.bitwise_xor")
-    def __xor__(self, other: object) -> RecurrentTensor:
-        """The exclusive or of truth values, or bitwise of integers."""
-        return self._elementwise(bitwise.BitXor, other)
+    __xor__, __rxor__ = _binary(
+        bitwise.BitXor,
+        "The exclusive or of truth values, or bitwise of integers.",
+        "x ^ y",
+        "np.bitwise_xor",
+        "torch.bitwise_xor",
+    )
 
     def __rand__(self, other: object) -> RecurrentTensor:
         return logical(RecurrentTensor, el.And, bitwise.BitAnd, other, self)
@@ -222,24 +219,20 @@ class RecurrentTensor(Read, OpaqueTensor):
     def __ror__(self, other: object) -> RecurrentTensor:
         return logical(RecurrentTensor, el.Or, bitwise.BitOr, other, self)
 
-    def __rxor__(self, other: object) -> RecurrentTensor:
-        return elementwise(bitwise.BitXor, other, self)
-
-    @operator("x << y", "np.left_shift", "torch.bitwise_left_shift")
-    def __lshift__(self, other: object) -> RecurrentTensor:
-        """The bits of an integer shifted left by y."""
-        return self._elementwise(bitwise.ShiftLeft, other)
-
-    @operator("x >> y", "np.right_shift", "torch.bitwise_right_shift")
-    def __rshift__(self, other: object) -> RecurrentTensor:
-        """The bits of an integer shifted right by y; the sign is kept."""
-        return self._elementwise(bitwise.ShiftRight, other)
-
-    def __rlshift__(self, other: object) -> RecurrentTensor:
-        return elementwise(bitwise.ShiftLeft, other, self)
-
-    def __rrshift__(self, other: object) -> RecurrentTensor:
-        return elementwise(bitwise.ShiftRight, other, self)
+    __lshift__, __rlshift__ = _binary(
+        bitwise.ShiftLeft,
+        "The bits of an integer shifted left by y.",
+        "x << y",
+        "np.left_shift",
+        "torch.bitwise_left_shift",
+    )
+    __rshift__, __rrshift__ = _binary(
+        bitwise.ShiftRight,
+        "The bits of an integer shifted right by y; the sign is kept.",
+        "x >> y",
+        "np.right_shift",
+        "torch.bitwise_right_shift",
+    )
 
     @operator("~x", "np.invert", "torch.bitwise_not")
     def __invert__(self) -> RecurrentTensor:
@@ -262,75 +255,42 @@ class RecurrentTensor(Read, OpaqueTensor):
         to = dtype_name(dtype)
         return self if to == self.dtype else self.apply(el.Cast(to=to), self)
 
-    @operator("x.detach()", "", "torch.Tensor.detach")
-    def detach(self) -> RecurrentTensor:
-        """The same value, through which no gradient passes."""
-        return self._elementwise(el.Detach)
-
-    @operator("x.exp()", "np.exp", "torch.exp")
-    def exp(self) -> RecurrentTensor:
-        """eˣ"""
-        return self._elementwise(el.Exp)
-
-    @operator("x.log()", "np.log", "torch.log")
-    def log(self) -> RecurrentTensor:
-        """ln x"""
-        return self._elementwise(el.Log)
-
-    @operator("x.tanh()", "np.tanh", "torch.tanh")
-    def tanh(self) -> RecurrentTensor:
-        """tanh x"""
-        return self._elementwise(el.HyperbolicTangent)
-
-    @operator("x.sigmoid()", "scipy.special.expit", "torch.sigmoid")
-    def sigmoid(self) -> RecurrentTensor:
-        """1 / (1 + e⁻ˣ)"""
-        return self._elementwise(el.Logistic)
+    detach = _unary(
+        el.Detach,
+        "The same value, through which no gradient passes.",
+        "x.detach()",
+        "",
+        "torch.Tensor.detach",
+    )
+    exp = _unary(el.Exp, "eˣ", "x.exp()", "np.exp", "torch.exp")
+    log = _unary(el.Log, "ln x", "x.log()", "np.log", "torch.log")
+    tanh = _unary(el.HyperbolicTangent, "tanh x", "x.tanh()", "np.tanh", "torch.tanh")
+    sigmoid = _unary(
+        el.Logistic, "1 / (1 + e⁻ˣ)", "x.sigmoid()", "scipy.special.expit", "torch.sigmoid"
+    )
 
     @operator("x.relu()", "", "torch.relu")
     def relu(self) -> RecurrentTensor:
         """max(x, 0); the slope at 0 is 0."""
         return with_slope_of(elementwise(el.Maximum, self, 0), lambda: _where(self > 0, self, 0))
 
-    @operator("x.sqrt()", "np.sqrt", "torch.sqrt")
-    def sqrt(self) -> RecurrentTensor:
-        """√x"""
-        return self._elementwise(el.Sqrt)
-
-    @operator("x.square()", "np.square", "torch.square")
-    def square(self) -> RecurrentTensor:
-        """x²"""
-        return self._elementwise(el.Square)
-
-    @operator("x.abs()", "np.abs", "torch.abs")
-    def abs(self) -> RecurrentTensor:
-        """|x|; the slope at 0 is 0."""
-        return self._elementwise(el.Abs)
-
-    @operator("x.sin()", "np.sin", "torch.sin")
-    def sin(self) -> RecurrentTensor:
-        """sin x"""
-        return self._elementwise(el.Sin)
-
-    @operator("x.cos()", "np.cos", "torch.cos")
-    def cos(self) -> RecurrentTensor:
-        """cos x"""
-        return self._elementwise(el.Cos)
+    sqrt = _unary(el.Sqrt, "√x", "x.sqrt()", "np.sqrt", "torch.sqrt")
+    square = _unary(el.Square, "x²", "x.square()", "np.square", "torch.square")
+    abs = _unary(el.Abs, "|x|; the slope at 0 is 0.", "x.abs()", "np.abs", "torch.abs")
+    sin = _unary(el.Sin, "sin x", "x.sin()", "np.sin", "torch.sin")
+    cos = _unary(el.Cos, "cos x", "x.cos()", "np.cos", "torch.cos")
 
     @operator("x.floor()", "np.floor", "torch.floor")
     def floor(self) -> RecurrentTensor:
         """The largest integer not above x."""
-        return self._elementwise(el.Floor) if is_float(self.dtype) else self
+        return elementwise(el.Floor, self) if is_float(self.dtype) else self
 
     @operator("x.round(decimals=0)", "np.round", "torch.round")
     def round(self: RecurrentTensor, decimals: int | BareIndex = 0) -> RecurrentTensor:
         """Round to this many decimals; ties go to the even digit."""
         return rounded(self, decimals)
 
-    @operator("x.erf()", "scipy.special.erf", "torch.erf")
-    def erf(self) -> RecurrentTensor:
-        """2/√π ∫₀ˣ e^(-u²) du"""
-        return self._elementwise(special.Erf)
+    erf = _unary(special.Erf, "2/√π ∫₀ˣ e^(-u²) du", "x.erf()", "scipy.special.erf", "torch.erf")
 
     @operator("x.silu()", "", "torch.nn.functional.silu")
     def silu(self) -> RecurrentTensor:
@@ -343,11 +303,10 @@ class RecurrentTensor(Read, OpaqueTensor):
         if approximate == "none":
             return self * ((self * 2**-0.5).erf() + 1.0) * 0.5
         if approximate != "tanh":
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"gelu cannot be approximated by {approximate!r}",
                 facts='it is "none", the exact one, or "tanh"',
                 hint='write x.gelu("tanh")',
-                loc=here(),
             )
         inner = (self + self * self.square() * 0.044715) * (2 / pi) ** 0.5
         return self * (inner.tanh() + 1.0) * 0.5

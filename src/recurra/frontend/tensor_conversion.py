@@ -15,7 +15,7 @@ from recurra.frontend.dtype_objects import Dtype, dtype_name
 from recurra.frontend.index_arguments import BareIndex, is_condition
 from recurra.frontend.read import Operand, Read, Tensor
 from recurra.ir.expr import Expr, Sym, compare, symbols
-from recurra.ir.graph import Ref, Slice
+from recurra.ir.graph import Slice
 from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, accumulator, is_float, join
 from recurra.ir.value_conversion import array_of, fitted
@@ -48,18 +48,17 @@ def convert(kind: type[Tensor], x: object, dtype: str | Dtype | None = None) -> 
     else:
         op, stem = Data(key=tracer.constant(_array(x, dtype))), "data"
     node = tracer.emit(op, (), tracer.domain(dims), stem)
-    return kind(tracer, Ref(node.name, node.domain.identity))
+    return kind(tracer, node.ref)
 
 
 def _expect_no_list(value: object) -> None:
     """Raise ShapeError for a list that contains tensors."""
     if isinstance(value, (list, tuple)) and any(isinstance(y, Read) for y in value):
         written = ", ".join(y.called if isinstance(y, Read) else str(y) for y in value)
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             "a list of tensors is no tensor",
             facts=f"it is [{written}]",
             hint=f"write rc.stack([{written}])",
-            loc=here(),
         )
 
 
@@ -73,18 +72,17 @@ def _array(value: object, dtype: str | None) -> np.ndarray:
 def array_type(x: object) -> str:
     """The default element type of a tensor made from an array; raises ShapeError if none fits."""
     if x is None:
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             "None is no tensor",
             facts="x.grad is None before backward(), and where the loss does not depend on x",
             hint="write `x is None` to ask for it, or call backward(wrt=[x]) of a loss that x is "
             "part of",
-            loc=here(),
         )
     array = array_of(x, "the constant", here())
     found = _NARROW.get(array.dtype.name) or SHORT_NAME.get(array.dtype.name)
     if found is None:
         draws = hasattr(x, "sample")  # a distribution
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"{type(x).__name__} is no tensor"
             if draws
             else f"no tensor has the type {array.dtype}",
@@ -92,7 +90,6 @@ def array_type(x: object) -> str:
             hint="draw one: pi = dnn(o), a = pi.sample(), env.step(a)"
             if draws
             else "a tensor holds numbers, or truth values",
-            loc=here(),
         )
     return found
 
@@ -162,7 +159,7 @@ def counted(kind: type[Tensor], size: Expr | int) -> Tensor:
     tracer, op = current(), Const(value=1, dtype="i32", shape=(size,))
     over = tracer.domain(op.mentions() & set(tracer.dim_names()))
     one = tracer.emit(op, (), over, "one")
-    ones = kind(tracer, Ref(one.name, one.domain.identity))
+    ones = kind(tracer, one.ref)
     return ones.apply(CumSum(axis=0), ones) - 1
 
 
@@ -234,11 +231,10 @@ def assigned(kind: type[Tensor], name: str, x: object, want: Type) -> Tensor:
     takes = is_number and (have != "f32" or is_float(want.dtype))
     if takes or join(want.dtype, have) == want.dtype:
         return convert(kind, x, want.dtype).cast(want.dtype)
-    raise ShapeError(
+    raise ShapeError.at_user_line(
         f"a branch of {name} has another type",
         facts=f"{name} is {want}, this branch is {repr(x) if is_number else convert(kind, x).type}",
         hint=f'cut it off by .cast("{want.dtype}"), or declare {name} by rc.like(rc.{have}, ..)',
-        loc=here(),
     )
 
 
@@ -281,11 +277,10 @@ def _common_shape(
             known = sizes.get(c, 1)
             if known != 1 and n != 1 and not always_equal(known, n):
                 shapes = " and ".join(str(t.type) for t in tensors)
-                raise ShapeError(
+                raise ShapeError.at_user_line(
                     f"{op.name} of {shapes}: sizes {known} and {n} do not match",
                     facts="shapes meet axis by axis from the right",
                     hint=points_for_elements(tensors) or "expand, reshape or transpose one of them",
-                    loc=here(),
                 )
             sizes[c] = n if known == 1 else known
     return sizes

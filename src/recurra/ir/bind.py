@@ -8,25 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from recurra.ir.expr import evaluate, substitute, symbols
+from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.types import Domain, Range
 
 
 def bind_bounds(graph: Graph, values: Mapping[str, int]) -> Graph:
     """Return the graph with numbers in place of bounds."""
-
-    def ranges(domain: tuple[Range, ...]) -> tuple[Range, ...]:
-        return tuple(
-            Range(r.dim, substitute(r.hi, values), substitute(r.lo, values)) for r in domain
-        )
-
     nodes = {
         n.name: replace(
             n,
             op=n.op.at(values),
             args=tuple(a.at(values) for a in n.args),
-            domain=Domain(ranges(n.domain.ranges)),
+            domain=n.domain.at(values),
             type=n.type.at(values),
         )
         for n in graph.nodes.values()
@@ -41,7 +35,7 @@ def without_negative(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """
 
     def empty(extent: Range) -> bool:
-        known = not (symbols(extent.lo) | symbols(extent.hi)) - sizes.keys()
+        known = extent.mentions() <= sizes.keys()
         return known and evaluate(extent.hi, sizes) < evaluate(extent.lo, sizes)
 
     def read(ref: Ref) -> Ref:

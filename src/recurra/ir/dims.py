@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
-from recurra.ir.expr import Expr, substitute
+from recurra.ir.expr import Expr
 from recurra.ir.types import Range
 
 _SETS = {  # words of isl's notation, which ignores case
@@ -92,8 +92,7 @@ class Dim:
 
     def at(self, by: Mapping[str, Expr | int]) -> Dim:
         """The declaration with the ends of its range replaced."""
-        r = self.range
-        return replace(self, range=Range(r.dim, substitute(r.hi, by), substitute(r.lo, by)))
+        return replace(self, range=self.range.at(by))
 
 
 class Declarations:

@@ -21,7 +21,7 @@ from keyword import iskeyword
 from math import nan
 from typing import Any
 
-from recurra.errors import Loc, ShapeError, here
+from recurra.errors import Loc, ShapeError
 from recurra.ir.dims import Declarations, Dim, Role, is_reserved
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
 from recurra.ir.frozen import Frozen
@@ -129,6 +129,11 @@ class Node:
     """The source location of each branch of a definition by branches; () if unknown."""
 
     @property
+    def ref(self) -> Ref:
+        """The read of each of its points at that point."""
+        return Ref(self.name, self.domain.identity)
+
+    @property
     def lines(self) -> tuple[Loc | None, ...]:
         """The source location of each operand: that of its branch if known, else the node's."""
         return self.locs or (self.loc,) * len(self.args)
@@ -154,11 +159,10 @@ class Node:
             return self.type
         ragged = [d for d in self.domain.dims if d not in by and d in self.type.mentions()]
         if ragged:
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"{ref} stacks rows of different length",
                 facts=f"{self.name} is {self.type}, which varies with {', '.join(ragged)}",
                 hint="read one point of it, or pad its rows to one length",
-                loc=here(),
             )
         return replace(self.type, shape=(*lead, *self.type.at(by).shape))
 
@@ -194,7 +198,7 @@ class Graph(Declarations):
         return ref.index == self.nodes[ref.name].domain.identity
 
     def read(self, name: str) -> Ref:
-        return Ref(name, self.nodes[name].domain.identity)
+        return self.nodes[name].ref
 
     def read_type(self, ref: Ref) -> AnyType:
         """The type of the value a reference yields: slices become leading axes."""
@@ -302,8 +306,6 @@ def full_length(slice_: Slice, extent: Range, sizes: Mapping[str, int]) -> bool:
     """Does the slice read all of its source's range?"""
     if slice_.step != 1 or symbols(slice_.lo) - sizes.keys() or symbols(slice_.hi) - sizes.keys():
         return False
-    env = dict(sizes)
-    ends = evaluate(slice_.lo, env) == evaluate(extent.lo, env) and evaluate(
-        slice_.hi, env
-    ) == evaluate(extent.hi, env)
-    return ends and (slice_.pad is None or evaluate(slice_.pad, env) == extent.size(env))
+    pairs = ((slice_.lo, extent.lo), (slice_.hi, extent.hi))
+    ends = all(evaluate(a, sizes) == evaluate(b, sizes) for a, b in pairs)
+    return ends and (slice_.pad is None or evaluate(slice_.pad, sizes) == extent.size(sizes))

@@ -11,7 +11,7 @@ from typing import NoReturn
 import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy knows bfloat16 by it
 import numpy as np
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.ir.expr import NONE, Env, Expr, Lin, Sym, compare, evaluate, lin, substitute, symbols
 from recurra.ir.frozen import Frozen
 
@@ -28,18 +28,7 @@ NUMPY_NAME = {
     "bool": "bool",
 }
 SHORT_NAME = {v: k for k, v in NUMPY_NAME.items()}
-WIDTH = {
-    "f64": 8,
-    "i64": 8,
-    "f32": 4,
-    "i32": 4,
-    "u32": 4,
-    "bf16": 2,
-    "f16": 2,
-    "i8": 1,
-    "u8": 1,
-    "bool": 1,
-}
+WIDTH = {short: np.dtype(name).itemsize for short, name in NUMPY_NAME.items()}
 _ORDER = ("bool", "u8", "i8", "u32", "i32", "i64", "bf16", "f16", "f32", "f64")
 _INTEGER = {"u8": (0, 8), "i8": (-7, 7), "u32": (0, 32), "i32": (-31, 31), "i64": (-63, 63)}
 
@@ -99,11 +88,10 @@ class Type:
         return f"rc.{name}[{','.join(map(str, self.shape)) or '()'}]"
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "x.type is the type of x, and changes nothing",
             facts=f"this one is {self!r}",
             hint='write x.cast("f32")',
-            loc=here(),
         )
 
     @property
@@ -174,6 +162,9 @@ class Range(Frozen):
         """lo <= dim and dim < hi."""
         return compare(">=", self.sym, self.lo), compare("<", self.sym, self.hi)
 
+    def at(self, by: Mapping[str, Expr | int]) -> Range:
+        return Range(self.dim, substitute(self.hi, by), substitute(self.lo, by))
+
     def mentions(self) -> frozenset[str]:
         """The symbols that occur in its ends: bounds, and dims before it (tj < t//8+1)."""
         return symbols(self.lo) | symbols(self.hi)
@@ -210,6 +201,10 @@ class Domain(Frozen):
     @cached_property
     def identity(self) -> tuple[Expr, ...]:
         return tuple(r.sym for r in self.ranges)
+
+    def at(self, by: Mapping[str, Expr | int]) -> Domain:
+        """The domain with symbols replaced in the ends of its ranges."""
+        return Domain(tuple(r.at(by) for r in self.ranges))
 
     def without(self, *dims: str) -> Domain:
         return Domain(tuple(r for r in self.ranges if r.dim not in dims))
@@ -248,7 +243,3 @@ def is_shift(expr: object, dim: str) -> int | None:
             return const
         case _:
             return None
-
-
-def mentions(expr: object, dim: str) -> bool:
-    return dim in symbols(expr)

@@ -11,18 +11,15 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, NoReturn, cast
 
+import ml_dtypes
 import numpy as np
 
 from recurra.errors import Loc, ShapeError, here
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
 
-_MANTISSA = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}  # integers of this many bits are exact
-_LARGEST = {
-    "f64": 1.7976931348623157e308,
-    "f32": 3.4028235e38,
-    "f16": 65504.0,
-    "bf16": 3.3895314e38,
-}
+_FLOATS = {k: ml_dtypes.finfo(NUMPY_NAME[k]) for k in ("f64", "f32", "f16", "bf16")}
+_MANTISSA = {k: x.nmant + 1 for k, x in _FLOATS.items()}  # integers of this many bits are exact
+_LARGEST = {k: float(x.max) for k, x in _FLOATS.items()}
 
 
 def fitted(data: object, dtype: str, what: str, *, hint: str = "", loc: Loc | None = None) -> Any:

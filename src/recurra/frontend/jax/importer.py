@@ -59,17 +59,19 @@ class Imported(Module):
                 yield prefix + key, x
 
     def forward(self, *xs: Any, **options: Any) -> Any:
+        from jax import tree
+
         from recurra.frontend.jax import jaxpr
 
-        _, tree = jaxpr.flattened(self.bound)
-        leaves, operand_tree = jaxpr.flattened(xs)
+        structure = tree.structure(self.bound)
+        leaves, operand_structure = tree.flatten(xs)
         tensors = [p for _, p in self.named_params()] + [as_tensor(x) for x in leaves]
         n = len(self.params)
 
         def flat(*arrays: object) -> object:
             params = iter(arrays[:n])
             own = [next(params) if isinstance(x, Parameter) else x for _, x in self.named]
-            args = (*jaxpr.unflattened(tree, own), *jaxpr.unflattened(operand_tree, arrays[n:]))
+            args = (*tree.unflatten(structure, own), *tree.unflatten(operand_structure, arrays[n:]))
             return self.fn(*args, **options)
 
         return jaxpr.imported(flat, self.name, tensors)
@@ -80,20 +82,15 @@ def _trainable(value: object) -> bool:
     return (
         hasattr(value, "shape")
         and getattr(dtype, "kind", "") in ("f", "V")
-        and _is_known_dtype(dtype)
+        and str(dtype) in ("float16", "bfloat16", "float32", "float64")
     )
-
-
-def _is_known_dtype(dtype: object) -> bool:
-    return str(dtype) in ("float16", "bfloat16", "float32", "float64")
 
 
 def _parameter(value: object, name: str, domain: Steps) -> Parameter:
     if isinstance(value, RecurrentTensor):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "params are arrays",
             facts=f"{name} is {value!r}",
             hint="pass it as an operand",
-            loc=here(),
         )
     return Parameter(as_tensor(array_of(value, name, here())), domain, name)

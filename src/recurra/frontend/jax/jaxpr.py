@@ -22,7 +22,7 @@ from recurra.analysis.program_tracer import current
 from recurra.backends.jax.foreign_function import number, refused, untraceable
 from recurra.backends.jax.symbolic_sizes import Sizes
 from recurra.cost.thresholds import MAX_UNROLLED_STEPS
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.frontend.dims import wrap
 from recurra.frontend.functions import concat, stack
 from recurra.frontend.jax.convolution import convolution
@@ -64,14 +64,13 @@ def expect_one_size(
     sizes = [n for x in types for n in x.shape if symbols(n) & set(dims)]
     if not sizes:
         return
-    raise ShapeError(
+    raise ShapeError.at_user_line(
         f"{name} is given an axis of {sizes[0]} elements, at each point another number",
         facts=f"its operands are {', '.join(map(str, types))}; JAX compiles it for one size",
         hint=f"take it apart, rc.import_jax({name}): equations may be of any size"
         if _has_equations(fn, types, dims)
         else "give it as many elements everywhere, x[0:T] or x[t:t+3], and choose among them by "
         "what it is told besides",
-        loc=here(),
     )
 
 
@@ -96,10 +95,6 @@ def _primitives(jaxpr: core.Jaxpr) -> set[str]:
 def flattened(args: object) -> tuple[list[Any], Any]:
     """The leaves of a tree, and its structure."""
     return jax.tree.flatten(args)
-
-
-def unflattened(tree: Any, leaves: Sequence[object]) -> Any:
-    return jax.tree.unflatten(tree, leaves)
 
 
 def named_leaves(tree: object) -> list[tuple[str, Any]]:
@@ -414,4 +409,4 @@ PRIMITIVES: dict[str, Primitive] = {
     "xor": _pointwise(bitwise.BitXor),
 }
 
-__all__ = ["CALLS", "PRIMITIVES", "flattened", "imported", "named_leaves", "unflattened"]
+__all__ = ["CALLS", "PRIMITIVES", "flattened", "imported", "named_leaves"]

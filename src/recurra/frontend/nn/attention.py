@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.frontend.dims import Index, Steps, maximum, wrap
 from recurra.frontend.functions import einsum
 from recurra.frontend.nn import initializers
@@ -29,10 +29,9 @@ class MultiheadAttention(Module):
         bias: bool = True,
     ):
         if embed_dim % num_heads:
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"{embed_dim} elements do not divide into {num_heads} heads",
                 hint=f"take a multiple of {num_heads}",
-                loc=here(),
             )
         self.heads, self.width, self.window = num_heads, embed_dim // num_heads, window
         first, shape = initializers.xavier_uniform(), (embed_dim, 3 * embed_dim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.frontend.dims import Steps
 from recurra.frontend.functions import einsum
 from recurra.frontend.nn import initializers
@@ -26,10 +26,9 @@ def windows(
 ) -> RecurrentTensor:
     """[C, H, W] → [C, *sizes, H', W'], with zeros around the image."""
     if len(x.shape) != 3:
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"an image has the axes channel, height, width, and this is {x!r}",
             hint="a batch is a dim: declare x over (b, ...)",
-            loc=here(),
         )
     for axis, n in enumerate(padding, 1):
         if n:

@@ -13,7 +13,7 @@ import numpy as np
 
 from recurra.analysis.argument_checks import expecting
 from recurra.analysis.program_tracer import Drawn, current
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.frontend.creation import zeros
 from recurra.frontend.dims import Dims, wrap
 from recurra.frontend.foreign_names import no_attribute
@@ -96,11 +96,10 @@ class Categorical(Distribution):
 
     def __init__(self, logits: RecurrentTensor):
         if len(logits.shape) != 1:
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 "a categorical distribution has logits of one axis",
                 facts=f"these are {logits!r}; one of its elements is drawn at every point",
                 hint="let rows be a dim, not an axis: logits over (b, t); of one row: logits[0]",
-                loc=here(),
             )
         self.logits = logits
 
@@ -123,11 +122,10 @@ class Categorical(Distribution):
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
         """ln p[a], f32[]"""
         if is_float(value.dtype):
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 "a class is a whole number",
                 facts=f"this is {value!r}",
                 hint='write pi.log_prob(a.cast("i32")) if it counts classes',
-                loc=here(),
             )
         return self.logits.log_softmax().take(value)
 
@@ -142,11 +140,10 @@ class MultiCategorical(Distribution):
 
     def __init__(self, logits: RecurrentTensor, sizes: Sequence[int]):
         if logits.shape != (sum(sizes),):
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"the logits of {len(sizes)} choices lie one after the other in one axis",
                 facts=f"these are {logits!r}, and the sizes {', '.join(map(str, sizes))}",
                 hint=f"give logits of shape ({sum(sizes)},)",
-                loc=here(),
             )
         ends = [sum(sizes[: k + 1]) for k in range(len(sizes))]
         self.parts = [
@@ -164,11 +161,10 @@ class MultiCategorical(Distribution):
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
         """Σ ln p[a], f32[]"""
         if value.shape != (len(self.parts),):
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"what was chosen of {len(self.parts)} choices is {len(self.parts)} numbers",
                 facts=f"this is {value!r}",
                 hint=f"give integers of shape ({len(self.parts)},), as sample() does",
-                loc=here(),
             )
         return reduce(add, (p.log_prob(value.index(k)) for k, p in enumerate(self.parts)))
 
@@ -204,11 +200,10 @@ class Gaussian(Distribution):
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
         """The log of the density, f32[]"""
         if value.shape != self.mean.shape:
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 "a value of a normal distribution has the shape of its mean",
                 facts=f"this is {value!r}, the mean {self.mean!r}",
                 hint="give what sample() gives, or reshape it as that is",
-                loc=here(),
             )
         z = (value - self.mean) / self.log_std.exp()
         return -(z.square() * 0.5 + self.log_std + 0.5 * log(2 * pi)).sum()

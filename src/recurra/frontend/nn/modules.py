@@ -19,7 +19,6 @@ from recurra.frontend.foreign_names import OF_MODULES, no_attribute
 from recurra.frontend.functions import declared, dims_of, named
 from recurra.frontend.index_arguments import condition
 from recurra.frontend.nn import initializers, weights
-from recurra.frontend.nn.distributions import Categorical
 from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.sizes import sized
 from recurra.frontend.nn.spaces import Spaces
@@ -70,8 +69,8 @@ class Parameter(RecurrentTensor):
         """Replace the initial value by another of the same shape."""
         value = as_tensor(initial, self.dtype)
         if value.type != self.type:
-            raise ShapeError(
-                f"{self.name} cannot start at {value.type}", facts=f"it is {self.type}", loc=here()
+            raise ShapeError.at_user_line(
+                f"{self.name} cannot start at {value.type}", facts=f"it is {self.type}"
             )
         self.initial = value
         self.tracer.branches[self.name][0].value = value.ref
@@ -80,11 +79,10 @@ class Parameter(RecurrentTensor):
         """Write p[i+1] = new[i], along the dims that p steps along; raise RecurraError if twice."""
         branches = self.tracer.branches[self.name]
         if len(branches) > 1:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{self.name} is updated twice",
                 facts=f"it has its next value already, of {branches[1].loc}",
                 hint="one optimizer makes one step: add the losses, or split the parameters",
-                loc=here(),
             )
         advance(self, new)
         self._next = as_tensor(new)
@@ -96,11 +94,10 @@ class Parameter(RecurrentTensor):
         Raises RecurraError if nothing has.
         """
         if self._next is None:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{self.name} has no next value yet",
                 facts="optimizer.step() writes it, or p.update(new)",
                 hint="call step() first",
-                loc=here(),
             )
         return self._next
 
@@ -117,13 +114,12 @@ def _dims_and_steps(name: str, domain: Steps) -> tuple[Domain, tuple[str, ...]]:
     early = next((d for d in domain[:-1] if isinstance(d, tuple)), None)
     if early is not None:
         rest = [d for d in domain if d is not early]
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{name} cannot step along {early!r}, which does not stand at the end of its domain",
             facts=f"its domain is written {tuple(domain)!r}, and a parameter steps along the last "
             f"part of it, {domain[-1]!r}",
             hint=f"write domain={(*rest, early)!r}, or take the brackets away: "
             f"domain={tuple(flat)!r}",
-            loc=here(),
         )
     return dims_of(flat), tuple(map(str, groups[-1])) if groups else ()
 
@@ -149,11 +145,10 @@ def steps_of(x: RecurrentTensor) -> list[Range]:
     """The ranges along which a tensor has next values; raises RecurraError if there are none."""
     found = clock(x)
     if not found:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{x.name} cannot be updated",
             facts="its domain has no dim along which it could have a next value",
             hint="give it one: domain=(i,)",
-            loc=here(),
         )
     return found
 
@@ -256,11 +251,10 @@ class Module:
         return self.copy()
 
     def __iter__(self) -> Iterator[Module]:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"a module is given where several tensors belong: {type(self).__name__}",
             facts=f"it has the parameters {', '.join(k for k, _ in self.named_params()) or 'none'}",
             hint="write net.params for them",
-            loc=here(),
         )
 
     if not TYPE_CHECKING:  # a type checker knows the names
@@ -276,11 +270,10 @@ class Module:
             return View(self, when)
         index = at if isinstance(at, tuple) else (at,)
         if not all(isinstance(e, Index | int) for e in index):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"a module is indexed with {at!r}",
                 facts="brackets name a point, or choose points by a condition",
                 hint="write net[i, 0, 0](o), or e.g. dnn[(i + 1) % 5 == 0].checkpoint(path)",
-                loc=here(),
             )
         return self._with_parameters(lambda p: p[index])
 
@@ -327,10 +320,9 @@ class View:
         dims = {d for _, p in named for d in p.domain.dims}
         stray = (symbols(when) & set(current().dim_names())) - dims
         if stray:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"the condition {when} mentions {', '.join(sorted(stray))}",
                 facts=f"the parameters vary with {', '.join(sorted(dims)) or 'no dim'} only",
-                loc=here(),
             )
         self.module, self.when = module, when
 
@@ -403,11 +395,10 @@ class Sequential(Module):
     def __init__(self, *layers: Module):
         stray = next((x for x in layers if not callable(x)), None)
         if stray is not None:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"rc.nn.Sequential is given a {type(stray).__name__}",
                 facts="each of its arguments is a module, or another function of a tensor",
                 hint="write rc.nn.Sequential(*layers) for those of a list",
-                loc=here(),
             )
         self.layers = list(layers)
 
@@ -431,11 +422,10 @@ class MLP(Sequential):
 
     def __init__(self, sizes: Sequence[int], domain: Steps, last_gain: float = 1.0):
         if len(sizes) < 2:
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"rc.nn.MLP has layers between sizes, of which there are {len(sizes)}",
                 facts="the first is that of what it is given, the last that of its result",
                 hint=_over_a_dim("rc.nn.MLP", "[4, 32, 2]"),
-                loc=here(),
             )
         layers: list[Module] = []
         for k, (a, b) in enumerate(pairwise(sizes)):
@@ -445,16 +435,6 @@ class MLP(Sequential):
             if not final:
                 layers.append(Tanh())
         super().__init__(*layers)
-
-
-class Policy(Module):
-    """A network whose output is the logits of a categorical distribution"""
-
-    def __init__(self, body: Module):
-        self.body = body
-
-    def forward(self, x: RecurrentTensor) -> Categorical:
-        return Categorical(self.body(x))
 
 
 class SpacePolicy(Module):
@@ -489,10 +469,9 @@ class DNNBuilder:
     def build(self) -> SpacePolicy:
         """Build the policy, an MLP with tanh."""
         if self.spaces is None:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 "this network has no sizes yet",
                 hint="DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()",
-                loc=here(),
             )
         sizes = [self.spaces.width, *self.hidden, self.spaces.outputs]
         return SpacePolicy(MLP(sizes, self.domain, last_gain=0.01), self.spaces, self.domain)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.frontend.dims import Index, Steps
 from recurra.frontend.functions import uniform, where
 from recurra.frontend.nn import initializers
@@ -35,10 +35,9 @@ class Normalization(Module):
         """The mean over the normalized axes, which are kept with size 1."""
         rank = len(self.shape)
         if tensor.shape[-rank:] != self.shape:
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"{type(self).__name__} is over the last axes {self.shape}",
                 facts=f"this is {tensor!r}",
-                loc=here(),
             )
         kept = tensor.shape[: len(tensor.shape) - rank]
         return tensor.mean(axis=tuple(range(-rank, 0))).reshape(*kept, *(1,) * rank)
@@ -95,11 +94,10 @@ class Dropout(Module):
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:
         sizes = [n for n in x.shape if isinstance(n, int)]
         if len(sizes) != len(x.shape):
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 "dropout of an axis of symbolic size",
                 facts=f"this is {x!r}",
                 hint="drop elements before they are read as a range",
-                loc=here(),
             )
         kept = uniform(x.domain, tuple(sizes)) >= self.p
         return where(kept, x / (1.0 - self.p), 0.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from recurra.errors import DomainError, here
+from recurra.errors import DomainError
 from recurra.frontend.dims import Steps
 from recurra.frontend.index_arguments import unwrap
 from recurra.frontend.nn import initializers
@@ -16,7 +16,6 @@ from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.modules import Module, Parameter
 from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor
-from recurra.ir.graph import Ref
 from recurra.ir.types import Domain, Type
 from recurra.ops.source import Const
 
@@ -135,7 +134,7 @@ class Recurrent(Module):
 def previous(x: RecurrentTensor, box: Domain, dim: str, first: RecurrentTensor) -> RecurrentTensor:
     """Declare a state over `box` that is `first` at the first point of `dim`."""
     node = x.tracer.declare_choice("before", box, Type(x.dtype, first.shape))
-    out = RecurrentTensor(x.tracer, Ref(node.name, node.domain.identity))
+    out = RecurrentTensor(x.tracer, node.ref)
     out[tuple(r.lo if r.dim == dim else r.sym for r in box)] = first
     return out
 
@@ -145,11 +144,10 @@ def time_of(x: RecurrentTensor, over: object) -> str:
     dims = x.domain.dims
     name = str(unwrap(over)) if over is not None else dims[-1] if dims else ""
     if name not in dims:
-        raise DomainError(
+        raise DomainError.at_user_line(
             f"there is no dim {name} to go along" if name else "there is no dim to go along",
             facts=f"the operand is {x!r}",
             hint="declare it over the dim: rc.like(rc.f32[4], domain=(b, t))",
-            loc=here(),
         )
     return name
 

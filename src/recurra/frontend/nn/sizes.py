@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 
 F = TypeVar("F", bound=Callable[..., object])
 _ONE, _SEVERAL = r"int", r"(?:Sequence\[int\]|tuple\[int, (?:int|\.\.\.)\])"
@@ -35,11 +35,10 @@ def sized(init: F, name: str, rewritten: Callable[[str], str]) -> F:
             ):
                 continue
             wanted = "a list of whole numbers" if several else "a whole number"
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"{name} cannot have {p.name}={value!r}",
                 facts=f"it is {wanted}, of at least {least}, known before the bounds are",
                 hint=_as_list(args[1:], rewritten) if several else f"{p.name}={_near(value)}",
-                loc=here(),
             )
         init(*args, **kwargs)
 

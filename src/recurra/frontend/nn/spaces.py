@@ -17,7 +17,7 @@ from math import prod
 from operator import add
 from typing import Any
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.frontend.dims import Dims
 from recurra.frontend.functions import concat
 from recurra.frontend.nn.distributions import Categorical, Distribution, Gaussian, MultiCategorical
@@ -40,11 +40,10 @@ class Spaces:
             ("action", self.action, self.outputs),
         ):
             if not count:
-                raise RecurraError(
+                raise RecurraError.at_user_line(
                     f"the {kind} space has no {kind}s",
                     facts=f"it is {space}, which holds no number",
                     hint=f"give the environment a wrapper with an {kind} space that does",
-                    loc=here(),
                 )
         sizes = zip(self.sizes, self.normal, strict=True)
         self.deviations = sum(n for n, is_normal in sizes if is_normal)
@@ -144,12 +143,11 @@ def _outputs(leaf: Any, space: Any) -> int:
     if leaf.counts or is_float(leaf.type.dtype) or leaf.type.dtype == "bool":
         own = 2 if leaf.type.dtype == "bool" else 1
         return sum(leaf.counts) or own * _count(leaf.type)
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         f"no distribution gives actions {leaf.type}",
         facts=f"the action space is {space}, and how many whole numbers there are is not known",
         hint="give the environment a wrapper with Discrete or MultiDiscrete actions, or build the "
         "network of rc.nn.Linear and round what rc.nn.Gaussian draws",
-        loc=here(),
     )
 
 

@@ -38,11 +38,10 @@ class Weighted(Protocol):
 def load(module: Weighted, arrays: Mapping[str, ArrayLike], layout: str) -> None:
     """Set the initial values of the parameters of a module; see `Module.load`."""
     if layout not in LAYOUTS:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"there is no layout {layout!r}",
             facts=f"arrays of parameters lie as those of {' or '.join(LAYOUTS)}",
             hint='net.load(arrays, layout="torch")',
-            loc=here(),
         )
     torch_params = list(module.torch_params())
     by_torch_name = {k: p for k, p, _ in torch_params}
@@ -53,12 +52,11 @@ def load(module: Weighted, arrays: Mapping[str, ArrayLike], layout: str) -> None
     for name, parameter in by_name.items():
         value, is_matrix = values[name], parameter.name in matrices
         if is_matrix and layout != "torch" and _is_of_torch(value):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{name} is given as a tensor of torch",
                 facts=f"layers of torch hold matrices [out, in]; {name} is [in, out]",
                 hint='net.load(arrays, layout="torch") for the state_dict of a module of torch; '
                 "as numbers, v.numpy(), it is taken as it lies",
-                loc=here(),
             )
         array = array_of(value, name, here())
         array = array.T if is_matrix and layout == "torch" else array
@@ -73,14 +71,13 @@ def _is_of_torch(value: object) -> bool:
 def _expect_names(names: list[str], arrays: Mapping[str, ArrayLike], in_torch: list[str]) -> None:
     if set(names) == set(arrays):
         return
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         "the arrays are not those of the module",
         facts=f"without array: {', '.join(sorted(set(names) - arrays.keys())) or 'none'}; "
         f"without parameter: {', '.join(sorted(arrays.keys() - set(names))) or 'none'}",
         hint='these names are those of torch: net.load(arrays, layout="torch")'
         if set(in_torch) == set(arrays)
         else f"give one array for each: {{{', '.join(f'{n!r}: ..' for n in names)}}}",
-        loc=here(),
     )
 
 
@@ -88,11 +85,10 @@ def _expect_shape(name: str, parameter: Weight, array: np.ndarray, is_matrix: bo
     if array.shape == parameter.shape:
         return
     is_transposed = is_matrix and array.T.shape == parameter.shape
-    raise ShapeError(
+    raise ShapeError.at_user_line(
         f"{name} cannot start at an array {list(array.shape)}",
         facts=f"it is {parameter.type}" + ", [in, out]" * is_matrix,
         hint='matrices of torch are [out, in]: net.load(arrays, layout="torch")'
         if is_transposed
         else f"give it one of {list(parameter.shape)}",
-        loc=here(),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.frontend.dims import Index
 from recurra.frontend.nn.modules import Parameter, advance
 from recurra.frontend.optim.optimizer import Optimizer, state
@@ -28,11 +28,10 @@ class SGD(Optimizer):
         super().__init__(params, lr)
         self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
         if nesterov and not momentum:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 "Nesterov's method needs momentum",
                 facts=f"momentum is {momentum}",
                 hint="say momentum=0.9",
-                loc=here(),
             )
 
     def direction(self, parameter: Parameter, gradient: RecurrentTensor) -> RecurrentTensor:

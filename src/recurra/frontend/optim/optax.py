@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from recurra.errors import RecurraError, ShapeError, here
+from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.context import jax_fn
 from recurra.frontend.nn.modules import Module, Parameter, advance, clock, written_domain
 from recurra.frontend.optim.optimizer import (
@@ -39,11 +39,10 @@ class Transformed:
         from recurra.backends.jax import optax_transformation
 
         if not callable(getattr(tx, "init", None)) or not callable(getattr(tx, "update", None)):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{tx!r} is no optax transformation",
                 facts="it has no init and update",
                 hint="give what a function of optax returns: from_optax(optax.adam(1e-3), params)",
-                loc=here(),
             )
         self.tx, self.via = tx, via
         listed = isinstance(params, (list, Module))
@@ -55,12 +54,11 @@ class Transformed:
         for p in self.params:
             first = self.params[0]
             if p.domain != first.domain or clock(p) != clock(first):
-                raise RecurraError(
+                raise RecurraError.at_user_line(
                     "the parameters of one transformation have several domains",
                     facts=f"{first.name} is over {written_domain(first)}, {p.name} over "
                     f"{written_domain(p)}, and each steps along the last",
                     hint="make a transformation for each domain",
-                    loc=here(),
                 )
 
     def step(self, after: After | None = None, **extra: RecurrentTensor) -> None:
@@ -84,9 +82,8 @@ class Transformed:
             update(p, x, after)
         for s, x in zip(state, changed, strict=True):
             if x.type != s.type:
-                raise ShapeError(
+                raise ShapeError.at_user_line(
                     f"the transformation changes its state {s.name}",
                     facts=f"it starts as {s.type}, a step makes it {x.type}",
-                    loc=here(),
                 )
             advance(s, x)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from recurra.analysis.argument_checks import expecting, shown
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.foreign_names import no_attribute
 from recurra.frontend.nn.modules import Parameter, start, steps_of
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.ir.graph import Ref
 from recurra.ir.types import Type
 
 After = Callable[[Parameter, RecurrentTensor], RecurrentTensor | None]
@@ -59,11 +58,10 @@ def parameters(given: Any) -> list[Parameter]:
     stray = next((x for x in found if not isinstance(x, Parameter)), None)
     if stray is not None:
         what = given if hasattr(given, "params") else stray
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"an optimizer is given a {type(what).__name__}",
             facts="it changes what rc.nn.Parameter makes, and the parameters of modules",
             hint="write net.params of a module, [p, q] of parameters",
-            loc=here(),
         )
     return found
 
@@ -75,13 +73,12 @@ def _rate(lr: Any) -> Rate:
     """
     if lr is not None and not isinstance(lr, str) and not callable(lr):
         return lr
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         "a learning rate is a number or a tensor"
         + (", no function of the step" if callable(lr) else ""),
         facts=f"lr is {shown(lr)}; a schedule is an expression of the dim that parameters step "
         "along",
         hint="write lr=1e-3, or with the dim t lr=1e-3 * 0.99**t",
-        loc=here(),
     )
 
 
@@ -89,11 +86,10 @@ def update(parameter: Parameter, new: RecurrentTensor, after: After | None) -> N
     """Write p[i+1] = after(p, new)[i]; raise RecurraError if `after` returns None."""
     changed = new if after is None else after(parameter, new)
     if changed is None:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"what is to follow the step gives no value for {parameter.name}",
             facts="it is given the parameter and its next value, and returns what that becomes",
             hint="write step(after=lambda p, new: new.clip(-1, 1))",
-            loc=here(),
         )
     parameter.update(changed)
 
@@ -109,8 +105,8 @@ def declared_state(
     """Declare a tensor of a type that steps along with a parameter, with an initial value."""
     tracer = parameter.tracer
     node = tracer.declare(name, parameter.domain, type_)
-    tracer.share_clock(node.name, parameter.name)
-    x = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    tracer.clocks[node.name] = tracer.clocks[parameter.name]
+    x = RecurrentTensor(tracer, node.ref)
     start(x, initial)
     return x
 
@@ -126,11 +122,10 @@ def count(parameter: Parameter) -> RecurrentTensor:
 def gradient(parameter: Parameter) -> RecurrentTensor:
     """The gradient of a parameter; raises RecurraError if backward() computed none."""
     if parameter.grad is None:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{parameter.name} has no gradient",
             facts="step() needs loss.backward() before it",
             hint="call backward() on the loss, or leave the parameter out",
-            loc=here(),
         )
     steps_of(parameter)
     return parameter.grad
