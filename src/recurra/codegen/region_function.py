@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from recurra.codegen.array_machine import ArrayMachine, MachineStore
@@ -54,11 +55,8 @@ def region_function(
     returns the worker that runs it and the function that joins values of all workers.
     """
     if region.local:
-
-        def with_all_stores(region: Region) -> LaunchFunction:
-            return region_function(plan, region, machine, walker, here)
-
-        return with_local_stores(plan, region, with_all_stores, lambda s: zeros(plan, s, machine))
+        compiled = partial(region_function, plan, machine=machine, walker=walker, here=here)
+        return with_local_stores(plan, region, compiled, machine)
     walk, ints, names = walker(plan, machine), times(region), (*region.held, *region.carried)
     stores = (*region.stores, *region.reads)
 
@@ -82,11 +80,8 @@ def region_function(
             if region.tail is not None:
                 walk.tail(region.ends[0], region.tail, region.active, state)
         known = [state.ends.get(e, x) for e, x in ends.items() if region.asks]
-        return (
-            *known,
-            *(state.vals[v] for v in region.gives),
-            *(state.stores[s] for s in region.stores),
-        )
+        values, written = state.vals, state.stores
+        return *known, *(values[v] for v in region.gives), *(written[s] for s in region.stores)
 
     run.__name__ = region.name
     return run
@@ -96,7 +91,7 @@ def with_local_stores(
     plan: StoragePlan,
     region: Region,
     compiled: Callable[[Region], LaunchFunction],
-    make: Callable[[Store], object],
+    machine: ArrayMachine,
 ) -> LaunchFunction:
     """Wrap a region compiled with all stores as arguments: its local stores are made here."""
     code = compiled(replace(region, stores=(*region.stores, *region.local), local=()))
@@ -104,7 +99,7 @@ def with_local_stores(
     before_reads = 1 + times(region) + len(region.held) + len(region.carried) + len(region.stores)
 
     def run(*args: object) -> tuple[Any, ...]:
-        mine = map(make, local)
+        mine = (zeros(plan, s, machine) for s in local)
         return code(*args[:before_reads], *mine, *args[before_reads:])[: -len(local)]
 
     run.__name__ = region.name

@@ -105,11 +105,10 @@ class JaxMesh(JaxBackend):
         whole = (self.workers, *own.shape)
         return jax.ShapeDtypeStruct(whole, own.dtype, sharding=self.rows_apart)
 
-    def array(self, source: Any) -> Any:
-        return self.spread([source] * self.workers)
+    def array(self, array: Any) -> Any:
+        return self.spread([array] * self.workers)
 
-    def adopt(self, array: np.ndarray) -> Any:
-        return self.array(array)
+    adopt = array
 
     def spread(self, parts: Sequence[Any]) -> Any:
         """Join one array for each device: [workers, ..]."""

@@ -294,12 +294,12 @@ class JaxBackend:
 
         return here
 
-    def array(self, source: Any) -> Any:
-        with bits_of(source):
+    def array(self, array: Any) -> Any:
+        with bits_of(array):
             # device_put would share the memory of an aligned array
-            result = jnp.array(words(source), copy=True)
+            result = jnp.array(words(array), copy=True)
         # the caller may write to an array of NumPy when we return; one of JAX is immutable
-        return result if isinstance(source, jax.Array) else jax.block_until_ready(result)
+        return result if isinstance(array, jax.Array) else jax.block_until_ready(result)
 
     def adopt(self, array: np.ndarray) -> Any:
         if array.nbytes > MAX_TWICE_COPIED_BYTES:

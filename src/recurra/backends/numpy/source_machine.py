@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.batched_draws import draws_of
-from recurra.backends.bounded_int import ANY, Count, clamped_start, extreme, range_of
+from recurra.backends.bounded_int import ANY, Count, box_keys, extreme, range_of
 from recurra.backends.numpy.small_arrays import padded
 from recurra.backends.numpy.source_blocks import Line
 from recurra.backends.numpy.source_writer import Writer
@@ -300,13 +300,8 @@ class WritingMachine:
     # ---- stores
 
     def read(self, store: StandIn, starts: Starts, sizes: tuple[int, ...]) -> StandIn:
-        box = [
-            (clamped_start(self.place(s), n, full), n, full)
-            for s, n, full in zip(starts, sizes, store.shape, strict=True)
-        ]
-        keys = ["" if n == full else f"{at}:{at + n}" for at, n, full in box]
-        copied = self.cut(store, keys, sizes)
-        points = [str(at) if n == 1 else key for (at, n, _), key in zip(box, keys, strict=True)]
+        slices, points = box_keys([*map(self.place, starts)], sizes, store.shape)
+        copied = self.cut(store, slices, sizes)
         shape = tuple(n for n in sizes if n != 1)
         self.xp.points[copied.name] = shape, lambda: self.cut(store, points, shape)
         return copied

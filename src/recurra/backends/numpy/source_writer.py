@@ -34,16 +34,13 @@ class Writer:
     items: list[Line | CodeBlock] = field(
         default_factory=list[Line | CodeBlock]
     )  # of the open block
-    names: FreeNames = field(default_factory=lambda: FreeNames(TAKEN))
     known: list[dict[str, StandIn]] = field(default_factory=lambda: [{}])  # by text, of each block
 
+    def __post_init__(self) -> None:
+        names = FreeNames(TAKEN)
+        self.fresh, self.named = names.fresh, names.named
+
     # ---- names
-
-    def fresh(self, stem: str) -> str:
-        return self.names.fresh(stem)
-
-    def named(self, wanted: str) -> str:
-        return self.names.named(wanted)
 
     def bound(self, value: Any, stem: str) -> str:
         """Bind an object in the scope of the source; return its name."""
