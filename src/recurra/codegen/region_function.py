@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from recurra.codegen.array_machine import ArrayMachine, MachineStore
-from recurra.codegen.loop_segments import LoopSegment, members
+from recurra.codegen.loop_segments import LoopSegment
 from recurra.codegen.region import Region, start_of
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.ir.expr import SEED, Env
@@ -73,9 +73,7 @@ def region_function(
             walk.stretch(region.chunk, LoopSegment(lo, hi, region.active), state)
         else:
             state.ends = {e: x for e, x in ends.items() if e not in region.found}
-            walk.begin(
-                start_of(region.around), state, region.active & frozenset(members(region.items))
-            )
+            walk.begin(start_of(region.around), state, frozenset(region.statements))
             walk.items(region.items, state, region.active)
             if region.tail is not None:
                 walk.tail(region.ends[0], region.tail, region.active, state)

@@ -91,11 +91,7 @@ class JaxMesh(JaxBackend):
         specs = (rows, *[same] * ints)
         count = len(region.held) + len(region.carried) + len(region.stores) + len(region.reads)
         return jax.shard_map(
-            one,
-            mesh=self.mesh,
-            in_specs=(*specs, *[rows] * count),
-            out_specs=rows,
-            check_vma=False,
+            one, mesh=self.mesh, in_specs=(*specs, *[rows] * count), out_specs=rows, check_vma=False
         )
 
     def described(self, array: Any) -> Any:

@@ -202,12 +202,13 @@ class JaxBackend:
 
     def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         """Temporary bytes of a launch, beside its arguments and results."""
-        return self.temporary_bytes.get(plan, region, self.bytes_besides)
 
-    def bytes_besides(self, plan: StoragePlan, region: Region) -> int:
-        with bits(plan):
-            analysis = self.code_of(plan, region).memory_analysis()
-        return analysis.temp_size_in_bytes if analysis else 0
+        def measure(plan: StoragePlan, region: Region) -> int:
+            with bits(plan):
+                analysis = self.code_of(plan, region).memory_analysis()
+            return analysis.temp_size_in_bytes if analysis else 0
+
+        return self.temporary_bytes.get(plan, region, measure)
 
     def code_of(self, plan: StoragePlan, region: Region) -> Any:
         """Return the compiled region."""

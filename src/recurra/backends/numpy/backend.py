@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backends.numpy.region import compile_region, compile_whole
+from recurra.backends.numpy.region import defined, written, written_whole
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import MadeAtFirstCall
 from recurra.codegen.arena_views import View
@@ -156,11 +156,11 @@ class NumpyBackend(NumpyArrays):
     compiles_whole = True
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_silence(MadeAtFirstCall(lambda *_: compile_region(plan, region)))
+        return in_silence(MadeAtFirstCall(lambda *_: defined(region, *written(plan, region))))
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         def make(seed: Any, inputs: Mapping[str, Any]) -> WholeProgram:
-            return compile_whole(plan, region, finish, inputs)
+            return defined(region, *written_whole(plan, region, finish, inputs))
 
         return in_silence(MadeAtFirstCall(make))
 
