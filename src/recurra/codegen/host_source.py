@@ -226,7 +226,11 @@ class _HostWriter:
         store = plan.stores[name]
         if not store.room:
             return ""
-        return ".taken" if len(store.kept) > 1 or name in stores_read(plan, region.statements) else ".blank"
+        return (
+            ".taken"
+            if len(store.kept) > 1 or name in stores_read(plan, region.statements)
+            else ".blank"
+        )
 
     def call(self, it: HostCall) -> None:
         """Write a host call: operands are variables or reads of stores, its result a variable."""

@@ -210,7 +210,8 @@ class _ExecutorRun:
 
     def whole(self, name: str, array: object) -> np.ndarray:
         """An output as a NumPy array, with the rows of all workers."""
-        return self.joined(name, self.backend.numpy(array), np)
+        parts = self.backend.numpy(array)
+        return parts if self.shards is None else self.shards.whole(name, parts, np)
 
     def result(self, name: str, array: object) -> np.ndarray:
         """`whole`, of a store that no launch takes again; an input of the caller's is copied."""
