@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 Range = tuple[int, int]  # first and last
 ANY: Range = (-(2**31), 2**31 - 1)
 BOOL: Range = (0, 1)
+ON_TENSORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "and": operator.and_,
+    "or": operator.or_, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,28 +53,18 @@ class Count:
     def new(self, text: str, range: Range, truth: bool = False) -> Count:
         return Count(text, range, self.tensor, truth=truth)
 
-    def _arithmetic(self, other: Any, sign: str, on_tensors: Callable[[Any], Any]) -> Any:
+    def _arithmetic(self, sign: str, other: Any) -> Any:
         if not isinstance(other, (int, Count)):
-            return on_tensors(self.tensor(self))
-        (a, b), (c, d) = self.range, range_of(other)
-        corners = {
-            "+": (a + c, b + d),
-            "-": (a - d, b - c),
-            "*": (min(a * c, a * d, b * c, b * d), max(a * c, a * d, b * c, b * d)),
-        }
-        return self.new(f"{self.atom} {sign} {atom(other)}", corners[sign])
+            return ON_TENSORS[sign](self.tensor(self), other)
+        if isinstance(other, int) and sign != "*":
+            return self.plus(other if sign == "+" else -other)
+        (a, b), ends = self.range, range_of(other)
+        corners = [ON_TENSORS[sign](x, y) for x in (a, b) for y in ends]
+        return self.new(f"{self.atom} {sign} {atom(other)}", (min(corners), max(corners)))
 
-    def __add__(self, other: Any) -> Any:
-        if isinstance(other, int):
-            return self.plus(other)
-        return self._arithmetic(other, "+", lambda me: me + other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        if isinstance(other, int):
-            return self.plus(-other)
-        return self._arithmetic(other, "-", lambda me: me - other)
+    __add__ = __radd__ = partialmethod(_arithmetic, "+")
+    __sub__ = partialmethod(_arithmetic, "-")
+    __mul__ = __rmul__ = partialmethod(_arithmetic, "*")
 
     def __rsub__(self, other: Any) -> Any:
         return -self + other
@@ -76,66 +73,44 @@ class Count:
         lo, hi = self.range
         return self.new(f"-{self.atom}", (-hi, -lo))
 
-    def __mul__(self, other: Any) -> Any:
-        return self._arithmetic(other, "*", lambda me: me * other)
-
-    __rmul__ = __mul__
-
     def __floordiv__(self, count: int) -> Count:
         lo, hi = self.range
         return self.new(f"{self.atom} // {count}", (lo // count, hi // count))
 
     def __mod__(self, count: int) -> Count:
         lo, hi = self.range
-        inside = lo // count == hi // count
-        return (
-            self
-            if inside and lo // count == 0
-            else self.new(f"{self.atom} % {count}", (0, count - 1))
-        )
+        if lo // count == hi // count == 0:
+            return self
+        return self.new(f"{self.atom} % {count}", (0, count - 1))
 
-    def _compare(self, other: Any, sign: str, on_tensors: Callable[[Any], Any]) -> Any:
+    def _compare(self, sign: str, other: Any) -> Any:
         """Return a bool if the ranges decide, else a Count that is a truth value."""
         if not isinstance(other, (int, Count)):
-            return on_tensors(self.tensor(self))
+            return ON_TENSORS[sign](self.tensor(self), other)
         if (known := compare_ranges(self.range, range_of(other), sign)) is not None:
             return known
         return self.new(f"{self.atom} {sign} {atom(other)}", BOOL, truth=True)
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(other, "<", lambda me: me < other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare(other, "<=", lambda me: me <= other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(other, ">", lambda me: me > other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(other, ">=", lambda me: me >= other)
+    __lt__ = partialmethod(_compare, "<")
+    __le__ = partialmethod(_compare, "<=")
+    __gt__ = partialmethod(_compare, ">")
+    __ge__ = partialmethod(_compare, ">=")
 
     def __eq__(self, other: Any) -> Any:
-        return self._compare(other, "==", lambda me: me == other)
+        return self._compare("==", other)
 
     def __ne__(self, other: Any) -> Any:
-        return self._compare(other, "!=", lambda me: me != other)
+        return self._compare("!=", other)
 
-    def _logic(self, other: Any, word: str, on_tensors: Callable[[Any], Any]) -> Any:
+    def _logic(self, word: str, other: Any) -> Any:
         if not isinstance(other, (bool, Count)):
-            return on_tensors(self.tensor(self))
+            return ON_TENSORS[word](self.tensor(self), other)
         if isinstance(other, bool):
             return other if other is (word == "or") else self
         return self.new(f"{self.atom} {word} {atom(other)}", BOOL, truth=True)
 
-    def __and__(self, other: Any) -> Any:
-        return self._logic(other, "and", lambda me: me & other)
-
-    __rand__ = __and__
-
-    def __or__(self, other: Any) -> Any:
-        return self._logic(other, "or", lambda me: me | other)
-
-    __ror__ = __or__
+    __and__ = __rand__ = partialmethod(_logic, "and")
+    __or__ = __ror__ = partialmethod(_logic, "or")
 
     def __invert__(self) -> Count:
         return self.new(f"not {self.atom}", BOOL, truth=True)
@@ -173,20 +148,29 @@ def bounded(lo: int | Count, hi: int | Count) -> bool:
 
 def extreme(which: str, left: Count | int, right: Count | int) -> Count | int:
     """The minimum or maximum of two numbers: a Count unless their ranges decide."""
+    choose = min if which == "min" else max
     if isinstance(left, int) and isinstance(right, int):
-        return (min if which == "min" else max)(left, right)
+        return choose(left, right)
     (al, ah), (bl, bh) = range_of(left), range_of(right)
+    is_left, is_right = (ah <= bl, bh <= al) if which == "min" else (al >= bh, bl >= ah)
+    if is_left or is_right:
+        return left if is_left else right
     some = left if isinstance(left, Count) else right
     assert isinstance(some, Count)
-    if which == "min":
-        if ah <= bl or bh <= al:
-            return left if ah <= bl else right
-        return some.new(f"min({left}, {right})", (min(al, bl), min(ah, bh)))
-    if al >= bh or bl >= ah:
-        return left if al >= bh else right
-    return some.new(f"max({left}, {right})", (max(al, bl), max(ah, bh)))
+    return some.new(f"{which}({left}, {right})", (choose(al, bl), choose(ah, bh)))
 
 
-def clamped_start(start: Any, size: int, full: int) -> Any:
-    """The start of a slice of `size` elements, clamped so that it lies within `full` ones."""
-    return extreme("min", extreme("max", start, 0), full - size)
+def box_keys(
+    starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]
+) -> tuple[list[str], list[str]]:
+    """Return the slice `at:at + n` of each axis of a box, empty for a whole axis.
+
+    The starts are clamped so that the box lies within `shape`. Also return the slices with the
+    number `at` in place of those of one element.
+    """
+    slices, points = list[str](), list[str]()
+    for start, n, full in zip(starts, sizes, shape, strict=True):
+        at = extreme("min", extreme("max", start, 0), full - n)
+        slices.append("" if n == full else f"{at}:{at + n}")
+        points.append(str(at) if n == 1 else slices[-1])
+    return slices, points

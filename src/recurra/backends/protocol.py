@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -54,8 +54,8 @@ class Backend(Protocol):
         """
         ...
 
-    def array(self, source: Any) -> Any:
-        """Copy an array to the backend; `source` may change afterwards."""
+    def array(self, array: Any) -> Any:
+        """Copy an array to the backend; the source may change afterwards."""
         ...
 
     def adopt(self, array: np.ndarray) -> Any:
@@ -117,7 +117,7 @@ class Backend(Protocol):
 class Mesh(Backend, Protocol):
     """A backend on several workers: each of its arrays is [workers, *shape on one worker]."""
 
-    def array(self, source: Any) -> Any:
+    def array(self, array: Any) -> Any:
         """Copy the same array to every worker."""
         ...
 
@@ -134,12 +134,7 @@ class Mesh(Backend, Protocol):
         ...
 
 
-def is_mesh(backend: Backend) -> TypeGuard[Mesh]:
-    """Is the backend one of several workers?"""
-    return hasattr(backend, "spread")
-
-
 def mesh_of(backend: Backend) -> Mesh:
     """Return the backend of a program with shards, typed as the mesh that it is."""
-    assert is_mesh(backend)
-    return backend
+    assert hasattr(backend, "spread")
+    return cast(Mesh, backend)

@@ -29,18 +29,13 @@ class RegionCache(Generic[T]):
 
     def get(self, plan: StoragePlan, region: Region, make: Callable[[StoragePlan, Region], T]) -> T:
         """Return the compiled region, making it if it is missing."""
-        regions = self.of(plan)
+        regions = next((regions for known, regions in self.plans if known is plan), None)
+        if regions is None:
+            regions = dict[str, T]()
+            self.plans.append((plan, regions))
         if region.name not in regions:
             regions[region.name] = make(plan, region)
         return regions[region.name]
-
-    def of(self, plan: StoragePlan) -> dict[str, T]:
-        """Return the compiled regions of a plan, by name."""
-        found = next((regions for known, regions in self.plans if known is plan), None)
-        if found is None:
-            found = dict[str, T]()
-            self.plans.append((plan, found))
-        return found
 
 
 class MadeAtFirstCall:

@@ -14,7 +14,6 @@ from functools import lru_cache
 from math import prod
 
 from recurra.codegen.early_exit import endings
-from recurra.codegen.loop_segments import members
 from recurra.codegen.region import Region
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Index, Slice
@@ -62,12 +61,7 @@ def touched(
     Written places are read, too: a launch may leave a part of one as it was. Stores that are inputs
     are left out, since nothing writes them.
     """
-    found = {
-        x
-        for s in members(region.items)
-        if s in region.active
-        for x in _statement(plan, region, s, axes)
-    }
+    found = {x for s in region.statements for x in _statement(plan, region, s, axes)}
     mine = [s for s in (*region.stores, *region.reads) if not plan.stores[s].given]
     known = {(x.store, x.writes) for x in found}
     for s in mine:  # stores that no statement mentions

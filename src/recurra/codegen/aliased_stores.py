@@ -9,12 +9,7 @@ from recurra.storage.store import Home, Store
 
 
 def write_home(
-    machine: ArrayMachine,
-    array: MachineStore,
-    store: Store,
-    home: Home,
-    value: object,
-    env: Env,
+    machine: ArrayMachine, array: MachineStore, store: Store, home: Home, value: object, env: Env
 ) -> MachineStore:
     """Write one point to its box; return the store."""
     starts, lead, axes = _box(store, home, env)

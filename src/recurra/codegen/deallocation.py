@@ -28,11 +28,8 @@ def frees(program: Program) -> list[list[Thing]]:
             last |= {("variable", name): k for pair in it.seeds for name in pair}
             last |= dict.fromkeys(_past(it), k)
     for thing, k in last.items():
-        if (
-            k + 1 < len(out)
-            and not _outlives_run(program, thing)
-            and _bytes(program, thing) >= MIN_FREED_BYTES
-        ):
+        is_large = _bytes(program, thing) >= MIN_FREED_BYTES
+        if k + 1 < len(out) and is_large and not _outlives_run(program, thing):
             out[k].append(thing)
     return out
 

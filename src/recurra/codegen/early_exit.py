@@ -91,9 +91,8 @@ def _apart(schedule: Schedule, going: str, units: Collection[str]) -> frozenset[
             if loop.dim in units and not with_it:
                 found.add(loop.id)
             elif loop.dim not in units:
-                with_it = (
-                    with_it and late.get(loop.id, loop.shift[statement]) == loop.shift[statement]
-                )
+                shift = loop.shift[statement]
+                with_it = with_it and late.get(loop.id, shift) == shift
     return frozenset(found)
 
 
@@ -254,8 +253,7 @@ class PastEnd:
         found = {x for x in xs if x is not _OPEN}
         if not found:
             return _OPEN
-        (one,) = found if len(found) == 1 else (None,)
-        return one
+        return found.pop() if len(found) == 1 else None
 
     def keeps(self, node: Node, name: str, past: frozenset[str]) -> bool:
         """Is it where(alive, .., name[t-1])?"""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from recurra.codegen.loop_segments import members
+from recurra.codegen.region import variables_read
 from recurra.ir.expr import TRUE, Expr, Logic, Sym, both, substitute, symbols
 from recurra.ir.statement import DataCondition, StatementGraph
 from recurra.ir.types import Tuple
@@ -144,8 +145,5 @@ def _outward(plan: StoragePlan, statements: Sequence[str], around: Sequence[Loop
     inside, graph = set(statements), plan.statements
     written = {graph[s].array for s in statements if not isinstance(graph[s].type, Tuple)}
     kept = {n for x in around for n in plan.carried.get(x.id, ())}
-    kept |= {init for pairs in plan.seeds.values() for _, init in pairs}
-    for s in graph.statements.values():
-        if s.name not in inside:
-            kept |= {a.name for k, a in enumerate(s.args) if plan.accesses[s.name, k] != "store"}
+    kept |= variables_read(plan, (s for s in graph.statements if s not in inside))
     return [n for n in graph.arrays if n in written & kept]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from recurra.codegen.early_exit import LastValue
@@ -124,10 +125,9 @@ class Program:
     @property
     def stretches(self) -> list[ChunkLoop | HostLoop]:
         """The segments of the main loop, in order: some statements run in the first steps only."""
-        main, loops = self.main, (ChunkLoop, HostLoop)
-        return [
-            x for x in self.items if main and isinstance(x, loops) and x.loop.id == main.loop.id
-        ]
+        main = self.main
+        loops = [x for x in self.items if isinstance(x, (ChunkLoop, HostLoop))]
+        return [x for x in loops if main and x.loop.id == main.loop.id]
 
     def traveling(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
         """The variables that one step of an outermost loop leaves for the next.
@@ -159,36 +159,35 @@ class Program:
         return tuple(sorted(found))
 
 
-def regions_of(items: tuple[HostItem, ...]) -> list[Region]:
+def at_any_depth(items: Iterable[HostItem]) -> Iterator[HostItem]:
+    """Yield items and those of the loops among them, each loop after its body."""
+    for it in items:
+        if isinstance(it, HostLoop):
+            yield from at_any_depth(it.body)
+        yield it
+
+
+def launches_of(items: Iterable[HostItem]) -> list[RegionLaunch]:
+    """The single launches among some items, at any depth."""
+    return [it for it in at_any_depth(items) if isinstance(it, RegionLaunch)]
+
+
+def regions_of(items: Iterable[HostItem]) -> list[Region]:
     """The regions launched by some items, at any depth."""
     out: list[Region] = []
-    for it in items:
+    for it in at_any_depth(items):
         if isinstance(it, (RegionLaunch, ChunkLoop)) and not it.region.is_empty:
             out.append(it.region)
-        if isinstance(it, HostLoop):
-            out += regions_of(it.body)
         if isinstance(it, (ChunkLoop, HostLoop)) and it.end and it.end.tail:
             out.append(it.end.tail)
     return out
 
 
-def handed_on_by(items: tuple[HostItem, ...]) -> list[HandedOn]:
+def handed_on_by(items: Iterable[HostItem]) -> list[HandedOn]:
     """The variables that the host renames after launches of some items."""
-    out: list[HandedOn] = []
-    for it in items:
-        if isinstance(it, RegionLaunch):
-            out += it.after
-        elif isinstance(it, HostLoop):
-            out += handed_on_by(it.body)
-    return out
+    return [x for it in launches_of(items) for x in it.after]
 
 
-def calls_of(items: tuple[HostItem, ...]) -> dict[str, tuple[Loop, ...]]:
+def calls_of(items: Iterable[HostItem]) -> dict[str, tuple[Loop, ...]]:
     """The loops around each host call, by its statement."""
-    out: dict[str, tuple[Loop, ...]] = {}
-    for it in items:
-        if isinstance(it, HostCall):
-            out[it.statement] = it.around
-        elif isinstance(it, HostLoop):
-            out |= calls_of(it.body)
-    return out
+    return {it.statement: it.around for it in at_any_depth(items) if isinstance(it, HostCall)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from textwrap import wrap
@@ -27,11 +27,12 @@ from recurra.codegen.host_program import (
     HostLoop,
     Program,
     RegionLaunch,
+    at_any_depth,
     calls_of,
     handed_on_by,
 )
 from recurra.codegen.loop_segments import members
-from recurra.codegen.region import Region, read_by
+from recurra.codegen.region import Region, stores_read
 from recurra.ir.expr import FALSE, TRUE, Expr, Sym, substitute
 from recurra.schedule.tree import Loop
 from recurra.storage.store import store_key
@@ -193,19 +194,16 @@ class _HostWriter:
             return
         results = [*known, *map(self.variable, region.gives), *stores]
         arguments = ["seed", *ints, *map(self.variable, (*region.held, *region.carried))]
-        arguments += [
-            self.buffer(s, region.name, region.around, self.access(s, region))
-            for s in region.stores
-        ]
-        arguments += [self.buffer(s, region.name, region.around) for s in region.reads]
+        for s in (*region.stores, *region.reads):
+            access = self.access(s, region) if s in region.stores else ""
+            arguments.append(self.buffer(s, region.name, region.around, access))
         call = f"{region.name}({', '.join(arguments)})"
         self.line(f"{tuple_of(results)} = {call}" if results else call)
 
     def hand_on(self, after: tuple[HandedOn, ...]) -> None:
         names = [self.variable(x.variable) for x in after]
-        values = [self.variable(x.source) for x in after]
-        for k, x in enumerate(after):
-            values[k] += "" if x.result is None else f"[{x.result}]"
+        index = ["" if x.result is None else f"[{x.result}]" for x in after]
+        values = [self.variable(x.source) + k for x, k in zip(after, index, strict=True)]
         if len(after) == 1:
             self.line(f"{names[0]} = {values[0]}")
         elif after:
@@ -217,7 +215,7 @@ class _HostWriter:
         if at is None:
             return self.store(name)
         index = substitute(at, {x.dim: Sym(self.clock(x)) for x in around})
-        return f"{self.store(name)}{access}({index})" if access else f"{self.store(name)}[{index}]"
+        return f"{self.store(name)}{access}" + (f"({index})" if access else f"[{index}]")
 
     def access(self, name: str, region: Region) -> str:
         """The method by which a launch gets a point to write of an offloaded store.
@@ -228,7 +226,11 @@ class _HostWriter:
         store = plan.stores[name]
         if not store.room:
             return ""
-        return ".taken" if len(store.kept) > 1 or name in read_by(plan, region) else ".blank"
+        return (
+            ".taken"
+            if len(store.kept) > 1 or name in stores_read(plan, region.statements)
+            else ".blank"
+        )
 
     def call(self, it: HostCall) -> None:
         """Write a host call: operands are variables or reads of stores, its result a variable."""
@@ -293,29 +295,28 @@ class _HostWriter:
         self.past(end)
 
     def points(self, end: HostEnd | None) -> None:
-        """Before the first segment of a loop that ends by data: set the end to the most points."""
+        """Write the start of a loop that ends by data: the end is the most points at first."""
         if end and end.first:
             self.line(f"{self.end(end.going)} = {end.points}")
 
     def stop(self, time: str, end: HostEnd | None) -> None:
-        """Before a step: leave the loop if all rows have ended."""
+        """Write the start of a step: leave the loop if all rows have ended."""
         if end:
             late = f" + {end.late}" if end.late else ""
             self.line(f"if {time} >= {self.end(end.going)}{late}:")
             self.lines.append("    " * (self.depth + 1) + "break")
 
     def past(self, end: HostEnd | None) -> None:
-        """After the last segment: fill the points past the end of all rows."""
+        """Write the end of the last segment: fill the points past the end of all rows."""
         if end and end.tail:
             self.launch(end.tail, self.ints(end.tail))
         if end and end.rest:
-            kept = {n: x for n, x in end.rest}
-            values = self.dict(kept, lambda n: self.value(kept[n]))
+            values = {
+                n: self.variable(x.name) if isinstance(x, LastValue) else repr(x)
+                for n, x in end.rest
+            }
+            values = self.dict(values, values.__getitem__)
             self.line(f"run.rest({values}, {self.end(end.going)})")
-
-    def value(self, x: float | LastValue) -> str:
-        """A number, or the variable that holds it."""
-        return self.variable(x.name) if isinstance(x, LastValue) else repr(x)
 
     def host_loop(self, it: HostLoop) -> None:
         self.seeds(it.seeds)
@@ -351,14 +352,7 @@ def _state(program: Program) -> list[str]:
         for k, a in enumerate(program.plan.statements[c].args):
             if program.plan.accesses[c, k] != "store":
                 out[a.name] = None
-    for s in _seeds(program.items):
-        out.update(dict.fromkeys(s))
+    for it in at_any_depth(program.items):
+        for pair in it.seeds if isinstance(it, (HostLoop, ChunkLoop)) else ():
+            out.update(dict.fromkeys(pair))
     return list(out)
-
-
-def _seeds(items: tuple[HostItem, ...]) -> Iterator[tuple[str, str]]:
-    for it in items:
-        if isinstance(it, (HostLoop, ChunkLoop)):
-            yield from it.seeds
-        if isinstance(it, HostLoop):
-            yield from _seeds(it.body)

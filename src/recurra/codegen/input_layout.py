@@ -8,7 +8,6 @@ import numpy as np
 
 from recurra.errors import Loc
 from recurra.ir.array_protocols import ArrayNamespace, LibraryArray
-from recurra.ir.output_axes import turned
 from recurra.ir.types import NUMPY_NAME, Domain, is_floating
 from recurra.ir.value_conversion import detached, fitted
 from recurra.ops.source import Input
@@ -38,13 +37,6 @@ def as_stored(
     dims = [d for d in domain.dims if d in kept]
     order = (*map(dims.index, kept), *range(len(kept), len(array.shape)))
     return array if dims == kept else xp.permute_dims(array, order)
-
-
-def as_written(
-    domain: Domain, store: Store, array: LibraryArray, xp: ArrayNamespace
-) -> LibraryArray:
-    """Reorder the dims of an array from those of a store to those of a domain."""
-    return turned(array, written_order(domain, store, len(array.shape)), xp)
 
 
 def written_order(domain: Domain, store: Store, rank: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from recurra.codegen.host_program import HandedOn, HostItem, HostLoop, Program, RegionLaunch
 from recurra.codegen.loop_segments import members
-from recurra.codegen.region import Region, flow_of
+from recurra.codegen.region import Region, flow_of, variables_read
 from recurra.ir.expr import TRUE, Expr, Sym, substitute
 from recurra.ir.statement import Statement
 from recurra.ir.types import Domain, Range
@@ -71,14 +71,8 @@ def _without(plan: StoragePlan, region: Region, found: tuple[HandedOn, ...]) -> 
     names, left = {x.variable for x in found}, region.active
     while True:
         inside = [plan.statements[s] for s in members(region.items) if s in left]
-        read = {
-            a.name
-            for s in inside
-            for k, a in enumerate(s.args)
-            if plan.accesses[s.name, k] != "store"
-        }
-        read |= {init for pairs in plan.seeds.values() for _, init in pairs}
-        gone = {s.name for s in inside if s.array in names - read and s.array not in plan.stores}
+        unread = names - variables_read(plan, (s.name for s in inside)) - plan.stores.keys()
+        gone = {s.name for s in inside if s.array in unread}
         if not gone:
             break
         left -= gone

@@ -5,7 +5,7 @@ region loop_i(ints: i in chunks; held: gamma; carried: W b m v; stores: o a r g;
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from recurra.codegen.early_exit import Ended, LastValue, PastEnd, fillable
@@ -40,10 +40,14 @@ class Region:
     local: tuple[str, ...] = ()  # stores that are made inside, and not returned
 
     @property
+    def statements(self) -> tuple[str, ...]:
+        """The statements that run."""
+        return tuple(s for s in members(self.items) if s in self.active)
+
+    @property
     def found(self) -> tuple[str, ...]:
         """The endings of `ends` that the region finds out itself."""
-        mine = self.active & frozenset(members(self.items))
-        return tuple(e for e in self.ends if e in mine)
+        return tuple(e for e in self.ends if e in self.statements)
 
     @property
     def asks(self) -> bool:
@@ -53,22 +57,18 @@ class Region:
     @property
     def is_empty(self) -> bool:
         """Is there nothing to execute? Inputs count: a launch without results may be watched."""
-        return self.tail is None and self.active.isdisjoint(members(self.items))
+        return self.tail is None and not self.statements
 
     def __str__(self) -> str:
-        ints = [x.dim for x in self.around] + (
-            [f"{self.chunk.dim} in chunks"] if self.chunk else []
-        )
-        ints += [f"end by {e}" for e in self.ends]
+        chunks, ends = [self.chunk] if self.chunk else [], [f"end by {e}" for e in self.ends]
         fresh = [v for v in self.gives if v not in self.carried]
-        fresh = [f"end by {e}" for e in self.ends if self.asks] + fresh
         parts = {
-            "ints": ints,
+            "ints": [*(x.dim for x in self.around), *(f"{x.dim} in chunks" for x in chunks), *ends],
             "held": self.held,
             "carried": self.carried,
             "stores": self.stores,
             "reads": self.reads,
-            "gives": fresh,
+            "gives": [*(ends if self.asks else ()), *fresh],
         }
         inner = "; ".join(f"{k}: {' '.join(v)}" for k, v in parts.items() if v)
         return f"region {self.name}({inner})"
@@ -135,31 +135,30 @@ class Flow:
 def needed(plan: StoragePlan) -> frozenset[str]:
     """The statements to run: all but inputs that are read in place."""
     every = {s: plan.statements[s] for s in members(plan.schedule.items)}
-    variables = {init for seeds in plan.seeds.values() for _, init in seeds}
-    for s, x in every.items():
-        variables |= {a.name for k, a in enumerate(x.args) if plan.accesses[s, k] != "store"}
+    variables = variables_read(plan, every)
     return frozenset(
         s for s, x in every.items() if not isinstance(x.op, Input) or x.array in variables
     )
 
 
-def stores_of(plan: StoragePlan, statements: Iterable[str]) -> tuple[str, ...]:
+def variables_read(plan: StoragePlan, statements: Iterable[str]) -> set[str]:
+    """The variables that statements read, and those that any loop is seeded with."""
+    seeds = {init for pairs in plan.seeds.values() for _, init in pairs}
+    operands = ((s, k, a) for s in statements for k, a in enumerate(plan.statements[s].args))
+    return seeds | {a.name for s, k, a in operands if plan.access(s, k) != "store"}
+
+
+def stores_read(plan: StoragePlan, statements: Iterable[str]) -> set[str]:
+    """The stores of which statements read a point."""
+    operands = ((s, k, a) for s in statements for k, a in enumerate(plan.statements[s].args))
+    found = ((plan.accesses.get((s, k)), a) for s, k, a in operands)
+    return {plan.store_of(a.name) for x, a in found if x is not None and x.how == "store"}
+
+
+def stores_of(plan: StoragePlan, statements: Sequence[str]) -> tuple[str, ...]:
     """The stores that statements read or write, in the order of the plan."""
-    out: set[str] = set()
-    for s in statements:
-        if plan.written(s) in plan.stores:
-            out.add(plan.written(s))
-        for k, a in enumerate(plan.statements[s].args):
-            if plan.accesses.get((s, k)) == "store":
-                out.add(plan.store_of(a.name))
-    return tuple(n for n in plan.stores if n in out)
-
-
-def read_by(plan: StoragePlan, region: Region) -> frozenset[str]:
-    """The stores of which a region reads a point, not only writes."""
-    mine = [s for s in members(region.items) if s in region.active]
-    pairs = [(s, k, a.name) for s in mine for k, a in enumerate(plan.statements[s].args)]
-    return frozenset(plan.store_of(n) for s, k, n in pairs if plan.accesses.get((s, k)) == "store")
+    touched = stores_read(plan, statements).union(map(plan.written, statements))
+    return tuple(n for n in plan.stores if n in touched)
 
 
 def make_region(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from recurra.codegen.array_machine import ArrayMachine, MachineStore
-from recurra.codegen.loop_segments import LoopSegment, members
+from recurra.codegen.loop_segments import LoopSegment
 from recurra.codegen.region import Region, start_of
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.ir.expr import SEED, Env
@@ -54,11 +55,8 @@ def region_function(
     returns the worker that runs it and the function that joins values of all workers.
     """
     if region.local:
-
-        def with_all_stores(region: Region) -> LaunchFunction:
-            return region_function(plan, region, machine, walker, here)
-
-        return with_local_stores(plan, region, with_all_stores, lambda s: zeros(plan, s, machine))
+        compiled = partial(region_function, plan, machine=machine, walker=walker, here=here)
+        return with_local_stores(plan, region, compiled, machine)
     walk, ints, names = walker(plan, machine), times(region), (*region.held, *region.carried)
     stores = (*region.stores, *region.reads)
 
@@ -75,18 +73,13 @@ def region_function(
             walk.stretch(region.chunk, LoopSegment(lo, hi, region.active), state)
         else:
             state.ends = {e: x for e, x in ends.items() if e not in region.found}
-            walk.begin(
-                start_of(region.around), state, region.active & frozenset(members(region.items))
-            )
+            walk.begin(start_of(region.around), state, frozenset(region.statements))
             walk.items(region.items, state, region.active)
             if region.tail is not None:
                 walk.tail(region.ends[0], region.tail, region.active, state)
         known = [state.ends.get(e, x) for e, x in ends.items() if region.asks]
-        return (
-            *known,
-            *(state.vals[v] for v in region.gives),
-            *(state.stores[s] for s in region.stores),
-        )
+        values, written = state.vals, state.stores
+        return *known, *(values[v] for v in region.gives), *(written[s] for s in region.stores)
 
     run.__name__ = region.name
     return run
@@ -96,7 +89,7 @@ def with_local_stores(
     plan: StoragePlan,
     region: Region,
     compiled: Callable[[Region], LaunchFunction],
-    make: Callable[[Store], object],
+    machine: ArrayMachine,
 ) -> LaunchFunction:
     """Wrap a region compiled with all stores as arguments: its local stores are made here."""
     code = compiled(replace(region, stores=(*region.stores, *region.local), local=()))
@@ -104,7 +97,7 @@ def with_local_stores(
     before_reads = 1 + times(region) + len(region.held) + len(region.carried) + len(region.stores)
 
     def run(*args: object) -> tuple[Any, ...]:
-        mine = map(make, local)
+        mine = (zeros(plan, s, machine) for s in local)
         return code(*args[:before_reads], *mine, *args[before_reads:])[: -len(local)]
 
     run.__name__ = region.name

@@ -7,7 +7,7 @@ each step writes before it is read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -43,7 +43,6 @@ from recurra.storage.store import Kind, Store
 
 Traveling = tuple[list[object], list[MachineStore]]  # loop-carried variables and stores
 OneStep = Callable[[LoopTime, Traveling], "tuple[Scope, Traveling]"]
-LoopSteps = tuple[Traveling, OneStep, Callable[[Traveling], None]]
 
 
 @dataclass
@@ -57,9 +56,26 @@ class Scope:
     ends: dict[str, LoopTime] = field(default_factory=dict)  # where rows end, by `Going` statement
     active: frozenset[str] = frozenset()  # the statements that run at these times
     assumed: Guard = frozenset()  # conditions that hold here
-    called: dict[object, list[object]] = field(
-        default_factory=dict, init=False
-    )  # results at this point
+    # results of calls at this point
+    called: dict[object, list[object]] = field(default_factory=dict, init=False)
+
+
+@dataclass(frozen=True)
+class CarriedNames:
+    """The names of the variables and stores that a loop or a condition may change."""
+
+    variables: list[str]
+    stores: list[str]
+
+    def of(self, state: Scope) -> Traveling:
+        """Their values in a scope."""
+        return [state.vals[n] for n in self.variables], [state.stores[n] for n in self.stores]
+
+    def update(self, state: Scope, carry: Traveling) -> Scope:
+        """Set their values in a scope; return it."""
+        state.vals.update(zip(self.variables, carry[0], strict=True))
+        state.stores.update(zip(self.stores, carry[1], strict=True))
+        return state
 
 
 @dataclass(frozen=True)
@@ -88,10 +104,8 @@ class Walk:
             self.run_items(items, state, active)
             return
         for g in self.guards(items, state, active):
-            if g.when:
-                self.when(g, state, active)
-            else:
-                self.run_items(g.items, state, active)
+            run = partial(self.when, g) if g.when else partial(self.run_items, g.items)
+            run(state, active)
 
     def guards(
         self, items: tuple[Item, ...], state: Scope, active: frozenset[str]
@@ -106,22 +120,13 @@ class Walk:
 
     def when(self, guarded: Guarded, state: Scope, active: frozenset[str]) -> None:
         """Run items under a condition; where it does not hold, all values stay as they were."""
-        names = list(guarded.gives)
-        written = [n for n in guarded.stores if n in state.stores]
-        for n in names:
-            if n not in state.vals:
-                state.vals[n] = self.blank(n)
+        carried = self.carried(guarded.gives, guarded.stores, state)
 
         def body(carry: Traveling) -> Traveling:
-            vals, stores = carry
-            inner = replace(
-                state,
-                vals={**state.vals, **dict(zip(names, vals, strict=True))},
-                stores={**state.stores, **dict(zip(written, stores, strict=True))},
-                assumed=state.assumed | guarded.when,
-            )
-            self.run_items(guarded.items, inner, active)
-            return [inner.vals[n] for n in names], [inner.stores[n] for n in written]
+            vals, stores = dict(state.vals), dict(state.stores)
+            inner = replace(state, vals=vals, stores=stores, assumed=state.assumed | guarded.when)
+            self.run_items(guarded.items, carried.update(inner, carry), active)
+            return carried.of(inner)
 
         env = {**self.plan.sizes, **{loop.dim: time for loop, time in state.clocks}}
         conditions = [evaluate(guarded.condition, env, self.machine.xp)]
@@ -134,10 +139,17 @@ class Walk:
         run = body
         for c in reversed(conditions):
             run = partial(self.machine.when, c, run)
-        carry = ([state.vals[n] for n in names], [state.stores[n] for n in written])
-        vals, stores = run(carry)
-        state.vals.update(zip(names, vals, strict=True))
-        state.stores.update(zip(written, stores, strict=True))
+        carried.update(state, run(carried.of(state)))
+
+    def carried(
+        self, variables: Iterable[str], stores: Iterable[str], state: Scope
+    ) -> CarriedNames:
+        """The variables, zeros where they have no value yet, and stores that change in a scope."""
+        names = list(variables)
+        for n in names:
+            if n not in state.vals:
+                state.vals[n] = self.blank(n)
+        return CarriedNames(names, [n for n in stores if n in state.stores])
 
     def run_items(self, items: tuple[Item, ...], state: Scope, active: frozenset[str]) -> None:
         for it in items:
@@ -181,48 +193,43 @@ class Walk:
         self, loop: Loop, lo: LoopTime, hi: LoopTime, active: frozenset[str], state: Scope
     ) -> None:
         """Run times lo..hi-1 of one loop with a fixed set of statements."""
-        start, step, finish = self.steps(loop, active, state)
+        carried, step = self.steps(loop, active, state)
 
         def body(time: LoopTime, carry: Traveling) -> Traveling:
             return step(time, carry)[1]
 
+        start = carried.of(state)
         if isinstance(lo, int) and isinstance(hi, int) and hi - lo == 1:
-            finish(body(lo, start))
+            carried.update(state, body(lo, start))
         else:
-            finish(self.machine.loop(loop.dim, lo, hi, body, start))
+            carried.update(state, self.machine.loop(loop.dim, lo, hi, body, start))
 
-    def steps(self, loop: Loop, active: frozenset[str], state: Scope) -> LoopSteps:
-        """Return a loop's initial state, the function of a step, and one that takes the result."""
+    def steps(
+        self, loop: Loop, active: frozenset[str], state: Scope
+    ) -> tuple[CarriedNames, OneStep]:
+        """Return what a loop carries, and the function of one step."""
         mine = set(map(self.plan.written, active))
-        written = [n for n in self.plan.stores if n in mine and n in state.stores]
-        names = [
-            n for n in sorted(self.plan.carried.get(loop.id, ())) if n in active or n in state.vals
-        ]
-        for n in names:
-            if n not in state.vals:
-                state.vals[n] = self.blank(n)
+        names = sorted(self.plan.carried.get(loop.id, ()))
+        carried = self.carried(
+            (n for n in names if n in active or n in state.vals),
+            (n for n in self.plan.stores if n in mine),
+            state,
+        )
 
         def step(time: LoopTime, carry: Traveling) -> tuple[Scope, Traveling]:
-            vals, stores = carry
             inner = Scope(
-                {**state.vals, **dict(zip(names, vals, strict=True))},
-                {**state.stores, **dict(zip(written, stores, strict=True))},
+                dict(state.vals),
+                dict(state.stores),
                 dict(state.env),
                 (*state.clocks, (loop, time)),
                 dict(state.ends),
                 assumed=state.assumed,
             )
-            self.begin(loop.id, inner, active)
+            self.begin(loop.id, carried.update(inner, carry), active)
             self.items(loop.body, inner, active)
-            return inner, ([inner.vals[n] for n in names], [inner.stores[n] for n in written])
+            return inner, carried.of(inner)
 
-        def finish(carry: Traveling) -> None:
-            vals, stores = carry
-            state.vals.update(zip(names, vals, strict=True))
-            state.stores.update(zip(written, stores, strict=True))
-
-        start = ([state.vals[n] for n in names], [state.stores[n] for n in written])
-        return start, step, finish
+        return carried, step
 
     # ---- loops that the data end
 
@@ -278,7 +285,7 @@ class Walk:
         self, ended: Ended, loop: Loop, seg: LoopSegment[LoopTime], late: int, state: Scope
     ) -> None:
         """Run the segment that finds out where rows end."""
-        start, step, finish = self.steps(loop, seg.active, state)
+        carried, step = self.steps(loop, seg.active, state)
 
         def body(time: LoopTime, carry: Traveling) -> tuple[object, LoopTime, Traveling]:
             inner, after = step(time, carry)
@@ -290,9 +297,9 @@ class Walk:
 
         end = state.ends.get(ended.going, ended.points)
         end, carry = self.machine.until(
-            loop.dim, seg.lo, seg.hi, end, late, ended.every, body, start
+            loop.dim, seg.lo, seg.hi, end, late, ended.every, body, carried.of(state)
         )
-        finish(carry)
+        carried.update(state, carry)
         state.ends[ended.going] = end
 
     def tail(self, going: str, loop: Loop, active: frozenset[str], state: Scope) -> None:

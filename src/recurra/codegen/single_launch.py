@@ -17,7 +17,7 @@ from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.host_program import ChunkLoop, Program, RegionLaunch
 from recurra.codegen.input_layout import as_stored, written_order
 from recurra.codegen.launch_size import items_ns
-from recurra.codegen.region import Region, make_region, needed, read_by
+from recurra.codegen.region import Region, make_region, needed, stores_read
 from recurra.codegen.region_function import zeros
 from recurra.cost.prices import Prices
 from recurra.cost.thresholds import MAX_SINGLE_LAUNCH_NS
@@ -45,16 +45,14 @@ def as_single_launch(plan: StoragePlan, program: Program, prices: Prices) -> Pro
     """
     items = plan.schedule.items
     on_host = any(not isinstance(x, (RegionLaunch, ChunkLoop)) for x in program.items)
-    if (
-        on_host
-        or program.plan.arena is not None
-        or items_ns(plan, items, prices) > MAX_SINGLE_LAUNCH_NS
-    ):
+    if on_host or program.plan.arena is not None:
+        return None
+    if items_ns(plan, items, prices) > MAX_SINGLE_LAUNCH_NS:
         return None
     r = make_region(plan, "program", items, needed(plan), (), set())
     local = tuple(s for s in r.stores if not plan.stores[s].output)
     outputs = tuple(s for s in r.stores if s not in local)
-    read = read_by(plan, r)
+    read = stores_read(plan, r.statements)
     values = tuple(s for s in outputs if s not in read and is_made_whole(plan, s))
     outputs = tuple(s for s in outputs if s not in values)
     # variables read before they are written belong to branches that are not taken

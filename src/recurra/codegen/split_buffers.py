@@ -122,9 +122,7 @@ def place(plan: StoragePlan, region: Region, name: str, dim: str) -> Expr | int 
     """The one point along `dim` that a launch touches, by the host loop's time; None if several."""
     if region.tail is not None:
         return None
-    return _one(
-        plan, [s for s in members(region.items) if s in region.active], region.around, name, dim
-    )
+    return _one(plan, region.statements, region.around, name, dim)
 
 
 def _one(
@@ -132,11 +130,8 @@ def _one(
 ) -> Expr | int | None:
     """The one point that all of some statements touch; None if they touch several."""
     loop = next((x for x in around if x.dim == dim), None)
-    found: set[Expr | int | None] = set()
-    for s in statements:
-        found |= _points(plan, s, name, dim, loop)
-    (at,) = found if len(found) == 1 else (None,)
-    return at
+    found = {x for s in statements for x in _points(plan, s, name, dim, loop)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _points(

@@ -72,11 +72,7 @@ def only_tile(store: Store, index: PointIndex) -> bool:
 
 
 def stored_tile(
-    machine: ArrayMachine,
-    array: MachineStore,
-    store: Store,
-    index: PointIndex,
-    env: Env,
+    machine: ArrayMachine, array: MachineStore, store: Store, index: PointIndex, env: Env
 ) -> tuple[MachineArray, list[int]]:
     """Read a tile, or one point of it, in memory order; also return the sizes of the kept axes.
 
@@ -106,11 +102,7 @@ def stored_tile(
 
 
 def read_tile(
-    machine: ArrayMachine,
-    array: MachineStore,
-    store: Store,
-    index: PointIndex,
-    env: Env,
+    machine: ArrayMachine, array: MachineStore, store: Store, index: PointIndex, env: Env
 ) -> MachineArray:
     """Read a tile with all kept axes, its points at the place of the tiled one: [.., *shape]."""
     box, lead = stored_tile(machine, array, store, index, env)

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -59,6 +59,15 @@ def read(value: object) -> object:
     return value.read() if isinstance(value, PendingArray) else value
 
 
+def on_values(operation: str) -> Callable[[WaitingBackend, object], Any]:
+    """Return an operation of the inner backend on an array, which is waited for."""
+
+    def run(backend: WaitingBackend, array: object) -> object:
+        return getattr(backend.inner, operation)(read(array))
+
+    return run
+
+
 @dataclass
 class WaitingBackend:
     """A backend that waits for pending arrays; everything else is that of `inner`."""
@@ -73,23 +82,14 @@ class WaitingBackend:
         """The same object, typed as the backend that `__getattr__` makes it."""
         return cast(Backend, self)
 
-    def array(self, value: object) -> object:
-        return self.inner.array(read(value))
+    array = on_values("array")
+    wait = on_values("wait")
+    host_operand = on_values("host_operand")
+    numpy = on_values("numpy")
+    final_numpy = on_values("final_numpy")
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
         """None: launches may run beside the call that would write there."""
-
-    def wait(self, array: object) -> object:
-        return self.inner.wait(read(array))
-
-    def host_operand(self, array: object) -> np.ndarray:
-        return self.inner.host_operand(read(array))
-
-    def numpy(self, array: object) -> np.ndarray:
-        return self.inner.numpy(read(array))
-
-    def final_numpy(self, array: object) -> np.ndarray:
-        return self.inner.final_numpy(read(array))
 
     def reading(self, reading: Reading) -> Callable[..., list[LibraryArray]]:
         reader = self.inner.reading(reading)
@@ -115,6 +115,12 @@ class Handle(PendingArray):
 _runs = count()  # runs have different addresses: an executor, and its failures, may outlive a run
 
 
+def in_handles(operation: str) -> Callable[[Handles, object], object]:
+    """Return an operation of the inner backend that wraps its result in handles."""
+    run = on_values(operation)
+    return lambda backend, array: backend.handles(run(backend, array))
+
+
 @dataclass
 class Handles(WaitingBackend):
     """A backend whose arrays are handles."""
@@ -131,20 +137,11 @@ class Handles(WaitingBackend):
         at, self.free = self.free, self.free + size
         return Segment(at, size)
 
-    def array(self, value: object) -> object:
-        return self.handles(self.inner.array(read(value)))
-
-    def adopt(self, array: np.ndarray) -> object:
-        return self.handles(self.inner.adopt(array))
-
-    def lent(self, array: np.ndarray) -> object:
-        return self.handles(self.inner.lent(array))
-
-    def from_host_call(self, array: np.ndarray) -> object:
-        return self.handles(self.inner.from_host_call(array))
-
-    def from_dlpack(self, array: object) -> object:
-        return self.handles(self.inner.from_dlpack(array))
+    array = in_handles("array")
+    adopt = in_handles("adopt")
+    lent = in_handles("lent")
+    from_host_call = in_handles("from_host_call")
+    from_dlpack = in_handles("from_dlpack")
 
     def handles(self, x: LibraryArray | tuple[LibraryArray, ...]) -> object:
         """Wrap an array in a handle; of the results of a host call, each."""

@@ -10,13 +10,13 @@ So arrays are used in the order of the program, and may be donated as in any oth
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from recurra.backends.protocol import ArrayFunction
-from recurra.codegen.host_program import HostItem, HostLoop, Program, RegionLaunch
+from recurra.codegen.host_program import Program, launches_of
 from recurra.ir.array_protocols import LibraryArray
 from recurra.runtime.async_arrays import PendingArray, WaitingBackend, read
 from recurra.runtime.host_executor import Execution
@@ -24,18 +24,10 @@ from recurra.runtime.host_executor import Execution
 
 def overlapping_regions(program: Program) -> dict[str, int]:
     """The regions that may run beside a host call, and the number of results of each."""
-    launches = list(_launches(program.items))
+    launches = launches_of(program.items)
     others = {x.region.name for x in launches if not x.beside}
     regions = [x.region for x in launches if x.beside and x.region.name not in others]
     return {r.name: len(r.gives) + len(r.stores) for r in regions if not r.asks}
-
-
-def _launches(items: tuple[HostItem, ...]) -> Iterator[RegionLaunch]:
-    for it in items:
-        if isinstance(it, RegionLaunch):
-            yield it
-        elif isinstance(it, HostLoop):
-            yield from _launches(it.body)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -14,7 +14,7 @@ from recurra.codegen.arena_views import placed
 from recurra.codegen.call_result_readers import Reader, readers
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import host_source as written
-from recurra.codegen.input_layout import as_written, inputs_read
+from recurra.codegen.input_layout import inputs_read, written_order
 from recurra.codegen.loop_segments import times
 from recurra.codegen.offloaded_samples import has_samples
 from recurra.codegen.region import Region
@@ -25,6 +25,7 @@ from recurra.codegen.streamed_outputs import streamed
 from recurra.errors import RecurraError
 from recurra.ir.array_protocols import ArrayNamespace, LibraryArray
 from recurra.ir.expr import TRUE
+from recurra.ir.output_axes import turned
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.runtime.host_calls import called
 from recurra.runtime.initial_buffers import Given
@@ -357,7 +358,8 @@ class _ExecutorRun:
                 lengths = (self.length(name, a.dim) for a in store.kept)
                 array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
                 array = array[self.done(name)]
-            out[name] = as_written(self.plan.graph[name].domain, store, array, xp)
+            order = written_order(self.plan.graph[name].domain, store, len(array.shape))
+            out[name] = turned(array, order, xp)
         return out
 
     def length(self, name: str, dim: str) -> int:

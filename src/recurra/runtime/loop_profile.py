@@ -14,7 +14,6 @@ from itertools import islice
 
 from recurra.backends.protocol import ArrayFunction, Backend
 from recurra.codegen.launch_size import items_ns
-from recurra.codegen.loop_segments import members
 from recurra.codegen.lowering import lower
 from recurra.codegen.region import Region
 from recurra.codegen.shards import Shards
@@ -94,5 +93,5 @@ def _island(
     (*rest, first) = reversed(region.items)
     loops = [*region.around, *([first] if not rest and isinstance(first, Loop) else [])]
     name = " / ".join(f"{x.dim}{'' if x.step > 0 else ' backwards'}" for x in loops)
-    active = tuple(s for s in members(region.items) if s in region.active)
-    return ProfiledLaunch(name, active, items_ns(plan, region.items, prices) / 1e6, min(times))
+    predicted = items_ns(plan, region.items, prices) / 1e6
+    return ProfiledLaunch(name, region.statements, predicted, min(times))

@@ -17,10 +17,7 @@ from dataclasses import dataclass, replace
 from recurra.codegen.program_cost import program_ns
 from recurra.codegen.region import Region
 from recurra.compiler.options import CompileOptions
-from recurra.cost.thresholds import (
-    BUDGET_MEMORY_PRICES,
-    BUDGET_TILE_ROWS,
-)
+from recurra.cost.thresholds import BUDGET_MEMORY_PRICES, BUDGET_TILE_ROWS
 from recurra.errors import here
 from recurra.memory_model.budget import expect_room, needed
 from recurra.memory_model.host_run import footprint

@@ -35,9 +35,8 @@ def words(array: Any) -> Any:
 
 def floats(array: Any) -> Any:
     """View the integers that `words` returned as floats again."""
-    return (
-        number(array) if isinstance(array, (np.ndarray, jax.Array)) else jax.tree.map(number, array)
-    )
+    is_one = isinstance(array, (np.ndarray, jax.Array))
+    return number(array) if is_one else jax.tree.map(number, array)
 
 
 def word(array: Any) -> Any:
@@ -98,15 +97,10 @@ def _short_axis(array: Any, axes: Any) -> int | None:
     XLA's CPU has YNNPACK reduce floats, which takes several times as long as a loop of XLA's own
     for results of few elements each. It recognizes reductions by their operator.
     """
-    reduced = axes if isinstance(axes, tuple) else (axes,)
-    if (
-        reduced == (None,)
-        or len(reduced) != 1
-        or array.dtype != np.float32
-        or devices()[0].platform != "cpu"
-    ):
+    (axis, *more) = axes if isinstance(axes, tuple) else (axes,)
+    if axis is None or more or array.dtype != np.float32 or devices()[0].platform != "cpu":
         return None
-    axis = reduced[0] % array.ndim
+    axis %= array.ndim
     most = MAX_LOOP_ROW if axis == array.ndim - 1 else MAX_LOOP_AXIS
     return axis if array.shape[axis] <= most else None
 
@@ -116,9 +110,8 @@ class JaxNamespace:
 
     truncates = True  # XLA casts floats that do not fit an integer as `truncated` does
 
-    threefry = staticmethod(
-        jax.jit(partial(threefry_rounds, jnp))
-    )  # traced once for operands of one type
+    # traced once for operands of one type
+    threefry = staticmethod(jax.jit(partial(threefry_rounds, jnp)))
 
     def repeated(self, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
         return lax.fori_loop(0, times, body, state)

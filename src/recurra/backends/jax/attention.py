@@ -30,33 +30,25 @@ def attention(
         """[batch, along, heads, end]"""
         array = turned(array, mine, (*first, *along, *last, *end))
         lead, own = len(first), len(first) + len(along)
-        shape = (
-            prod(array.shape[:lead]),
-            prod(array.shape[lead:own]),
-            prod(array.shape[own:-1]),
-            array.shape[-1],
-        )
-        return array.reshape(shape)
+        groups = (array.shape[:lead], array.shape[lead:own], array.shape[own:-1])
+        return array.reshape(*map(prod, groups), array.shape[-1])
 
     bias = None
     if op.length is not None:
         there = jnp.arange(size[r.n]) < evaluate(op.length, env, jnp)
         bias = jnp.where(there, 0.0, -jnp.inf)[None, None, None, :]
     for x in masks:
-        order = [c for c in (*first, *last, *r.rows, r.n) if c in r.seen]
-        x = turned(x, r.seen, order)
-        x = x.reshape([size[c] if c in order else 1 for c in (*first, *last, *r.rows, r.n)])
-        whole = jnp.broadcast_to(x, [size[c] for c in (*first, *last, *r.rows, r.n)])
+        axes = (*first, *last, *r.rows, r.n)
+        x = turned(x, r.seen, [c for c in axes if c in r.seen])
+        x = x.reshape([size[c] if c in r.seen else 1 for c in axes])
+        whole = jnp.broadcast_to(x, [size[c] for c in axes])
         shape = (prod(size[c] for c in first), prod(size[c] for c in last))
         hidden = jnp.where(whole.reshape(*shape, -1, size[r.n]), 0.0, FAR)
         bias = hidden if bias is None else bias + hidden
-    operands = (
-        four(queries, r.q, r.rows, r.d),
-        four(keys, r.k, r.n, r.d),
-        four(values, r.v, r.n, r.e),
-    )
+    q, k = four(queries, r.q, r.rows, r.d), four(keys, r.k, r.n, r.d)
+    v = four(values, r.v, r.n, r.e)
     more = None if bias is None else bias.astype(queries.dtype)
-    y = jax.nn.dot_product_attention(*operands, bias=more, scale=1.0)
+    y = jax.nn.dot_product_attention(q, k, v, bias=more, scale=1.0)
     have = (*first, *r.rows, *last, *r.e)
     sizes = {**size, r.e: values.shape[r.v.index(r.e)]}
     return turned(y.reshape([sizes[c] for c in have]), have, r.y)

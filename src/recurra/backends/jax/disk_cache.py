@@ -62,14 +62,15 @@ class CachedJax(JaxBackend):
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         inner = len(region.around) if len(region.around) > 1 else 0
-        return in_its_bits(plan, CodeLaunch(lambda: self.only(plan, region), inner))
-
-    def only(self, plan: StoragePlan, region: Region) -> Any:
-        """Return the code of a region, loaded or compiled once."""
-        return self.loaded.get(plan, region, self.ready)
+        return in_its_bits(plan, CodeLaunch(lambda: self.code_of(plan, region), inner))
 
     def code_of(self, plan: StoragePlan, region: Region) -> Any:
-        return self.only(plan, region)
+        """Return the code of a region, loaded or compiled once."""
+
+        def load(plan: StoragePlan, region: Region) -> Any:
+            return self.of_region(plan, region, partial(self.lowered, plan, region))
+
+        return self.loaded.get(plan, region, load)
 
     @cached_property
     def device(self) -> Any:
@@ -93,9 +94,6 @@ class CachedJax(JaxBackend):
             return self.of_region(plan, region, lower, whole=True)
 
         return in_its_bits(plan, MadeAtFirstCall(load))
-
-    def ready(self, plan: StoragePlan, region: Region) -> Any:
-        return self.of_region(plan, region, partial(self.lowered, plan, region))
 
     def of_region(
         self, plan: StoragePlan, region: Region, lower: Callable[[], Any], whole: bool = False

@@ -177,9 +177,10 @@ class Packing:
     def __init__(self, example: Any):
         leaves, self.tree = jax.tree.flatten(example)  # a tree of types
         self.leaves: list[Type] = leaves
+        self.sizes = [prod(x.sizes({})) for x in self.leaves]
         dtypes = sorted({x.dtype for x in self.leaves})
         self.places = {d: [k for k, x in enumerate(self.leaves) if x.dtype == d] for d in dtypes}
-        self.types = [Type(d, (sum(map(self._size, ks)),)) for d, ks in self.places.items()]
+        self.types = [Type(d, (sum(self.sizes[k] for k in ks),)) for d, ks in self.places.items()]
 
     def pack(self, tree: Any) -> list[Any]:
         leaves = jax.tree.leaves(tree)
@@ -195,10 +196,6 @@ class Packing:
         for ks, vector in zip(self.places.values(), vectors, strict=True):
             at = 0
             for k in ks:
-                n = self._size(k)
+                n = self.sizes[k]
                 out[k], at = vector[at : at + n].reshape(self.leaves[k].shape), at + n
         return self.tree.unflatten([out[k] for k in range(len(self.leaves))])
-
-    def _size(self, leaf: int | Type) -> int:
-        x = self.leaves[leaf] if isinstance(leaf, int) else leaf
-        return prod(x.sizes({}))

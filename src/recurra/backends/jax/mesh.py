@@ -91,11 +91,7 @@ class JaxMesh(JaxBackend):
         specs = (rows, *[same] * ints)
         count = len(region.held) + len(region.carried) + len(region.stores) + len(region.reads)
         return jax.shard_map(
-            one,
-            mesh=self.mesh,
-            in_specs=(*specs, *[rows] * count),
-            out_specs=rows,
-            check_vma=False,
+            one, mesh=self.mesh, in_specs=(*specs, *[rows] * count), out_specs=rows, check_vma=False
         )
 
     def described(self, array: Any) -> Any:
@@ -105,11 +101,10 @@ class JaxMesh(JaxBackend):
         whole = (self.workers, *own.shape)
         return jax.ShapeDtypeStruct(whole, own.dtype, sharding=self.rows_apart)
 
-    def array(self, source: Any) -> Any:
-        return self.spread([source] * self.workers)
+    def array(self, array: Any) -> Any:
+        return self.spread([array] * self.workers)
 
-    def adopt(self, array: np.ndarray) -> Any:
-        return self.array(array)
+    adopt = array
 
     def spread(self, parts: Sequence[Any]) -> Any:
         """Join one array for each device: [workers, ..]."""

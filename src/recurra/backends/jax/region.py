@@ -202,12 +202,13 @@ class JaxBackend:
 
     def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         """Temporary bytes of a launch, beside its arguments and results."""
-        return self.temporary_bytes.get(plan, region, self.bytes_besides)
 
-    def bytes_besides(self, plan: StoragePlan, region: Region) -> int:
-        with bits(plan):
-            analysis = self.code_of(plan, region).memory_analysis()
-        return analysis.temp_size_in_bytes if analysis else 0
+        def measure(plan: StoragePlan, region: Region) -> int:
+            with bits(plan):
+                analysis = self.code_of(plan, region).memory_analysis()
+            return analysis.temp_size_in_bytes if analysis else 0
+
+        return self.temporary_bytes.get(plan, region, measure)
 
     def code_of(self, plan: StoragePlan, region: Region) -> Any:
         """Return the compiled region."""
@@ -294,12 +295,12 @@ class JaxBackend:
 
         return here
 
-    def array(self, source: Any) -> Any:
-        with bits_of(source):
+    def array(self, array: Any) -> Any:
+        with bits_of(array):
             # device_put would share the memory of an aligned array
-            result = jnp.array(words(source), copy=True)
+            result = jnp.array(words(array), copy=True)
         # the caller may write to an array of NumPy when we return; one of JAX is immutable
-        return result if isinstance(source, jax.Array) else jax.block_until_ready(result)
+        return result if isinstance(array, jax.Array) else jax.block_until_ready(result)
 
     def adopt(self, array: np.ndarray) -> Any:
         if array.nbytes > MAX_TWICE_COPIED_BYTES:

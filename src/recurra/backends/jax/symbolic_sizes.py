@@ -73,7 +73,7 @@ class Sizes:
         """Convert the sizes in a shape, or in a primitive's parameters, to ours; keep all else."""
         if type(size) in (tuple, list):
             return type(size)(map(self.ours_of, size))
-        if not is_symbolic(size):
+        if not isinstance(size, _SYMBOLIC):  # a number
             return int(size) if isinstance(size, np.integer) else size
         return self._read(ast.parse(str(size).replace("^", "**"), mode="eval").body, size)
 
@@ -108,8 +108,3 @@ class Sizes:
             hint="reshape or cut to another size, or read a range of a size that is a number",
             loc=here(),
         )
-
-
-def is_symbolic(size: Any) -> bool:
-    """Is it a size that JAX has no number for?"""
-    return isinstance(size, _SYMBOLIC)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backends.numpy.region import compile_region, compile_whole
+from recurra.backends.numpy.region import defined, written, written_whole
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import MadeAtFirstCall
 from recurra.codegen.arena_views import View
@@ -66,7 +66,7 @@ class NumpyMachine:
         return store
 
     def gather(self, store: Any, axis: int, at: Any) -> Any:
-        return np.take(store, np.clip(at, 0, store.shape[axis] - 1), axis=axis)
+        return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis=axis)
 
     def write(self, store: Any, starts: Starts, value: Any, also: Starts | None = None) -> Any:
         for at in (starts,) if also is None else (starts, also):
@@ -107,14 +107,13 @@ class NumpyArrays:
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         return partial(read, self.machine)
 
-    def array(self, source: Any) -> Any:
-        return np.array(source, copy=True, order="C")
+    def array(self, array: Any) -> Any:
+        return np.array(array, copy=True, order="C")
 
-    def adopt(self, array: np.ndarray) -> Any:
+    def final_numpy(self, array: Any) -> Any:
         return array
 
-    def lent(self, array: np.ndarray) -> Any:
-        return array
+    adopt = lent = wait = final_numpy
 
     def from_host_call(self, array: np.ndarray) -> Any:
         return self.array(array)
@@ -131,9 +130,6 @@ class NumpyArrays:
             out.append(block[at : at + size].view(dtype).reshape(shape))
         return out
 
-    def wait(self, array: Any) -> Any:
-        return array
-
     def settle(self) -> None:
         pass
 
@@ -148,16 +144,10 @@ class NumpyArrays:
 
     host_operand = host_view
 
-    def copy_to_host(self, array: Any) -> np.ndarray:
+    def numpy(self, array: Any) -> np.ndarray:
         return np.array(array, copy=True)
 
-    copy_to_device = copy_to_host
-
-    def numpy(self, array: Any) -> Any:
-        return np.array(array, copy=True)
-
-    def final_numpy(self, array: Any) -> Any:
-        return array
+    copy_to_host = copy_to_device = numpy
 
 
 class NumpyBackend(NumpyArrays):
@@ -166,11 +156,11 @@ class NumpyBackend(NumpyArrays):
     compiles_whole = True
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_silence(MadeAtFirstCall(lambda *_: compile_region(plan, region)))
+        return in_silence(MadeAtFirstCall(lambda *_: defined(region, *written(plan, region))))
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         def make(seed: Any, inputs: Mapping[str, Any]) -> WholeProgram:
-            return compile_whole(plan, region, finish, inputs)
+            return defined(region, *written_whole(plan, region, finish, inputs))
 
         return in_silence(MadeAtFirstCall(make))
 

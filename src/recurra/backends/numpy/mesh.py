@@ -57,11 +57,10 @@ class NumpyMesh(NumpyBackend):
 
         return together
 
-    def array(self, source: Any) -> Any:
-        return self.spread([source] * self.workers)
+    def array(self, array: Any) -> Any:
+        return self.spread([array] * self.workers)
 
-    def adopt(self, array: np.ndarray) -> Any:
-        return self.array(array)
+    adopt = array
 
     def spread(self, parts: Sequence[Any]) -> Any:
         """Join one array for each worker: [workers, ..]."""
@@ -70,8 +69,7 @@ class NumpyMesh(NumpyBackend):
     def parts(self, array: Any) -> Iterable[Any]:
         return array
 
-    def copy(self, array: Any) -> Any:
-        return np.array(array, copy=True)
+    copy = NumpyBackend.numpy
 
 
 class _Meeting:

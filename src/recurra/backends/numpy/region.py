@@ -36,7 +36,7 @@ from recurra.codegen.early_exit import endings
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import argument_types, region_function
 from recurra.codegen.schedule_interpreter import Scope, Walk
-from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
+from recurra.codegen.single_launch import Finish, single_launch
 from recurra.schedule.tree import Loop
 from recurra.storage.storage_plan import StoragePlan
 from recurra.support.source_text import tuple_of
@@ -55,11 +55,8 @@ def written(plan: StoragePlan, region: Region) -> tuple[str, dict[str, Any]]:
     args += [machine.counted(n, (0, points[e])) for n, e in zip(ends, region.ends, strict=True)]
     seed = w.named("seed")
     parameters = [seed, *times, *ends]
-    names = (
-        *region.held,
-        *region.carried,
-        *(f"{s}_store" for s in (*region.stores, *region.reads)),
-    )
+    stores = (f"{s}_store" for s in (*region.stores, *region.reads))
+    names = (*region.held, *region.carried, *stores)
     for wanted, known in zip(names, argument_types(plan, region), strict=True):
         parameters.append(name := w.named(wanted))
         if isinstance(known, list):  # the results of a host call
@@ -103,18 +100,6 @@ class WritingWalk(Walk):
     def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: Scope) -> None:
         with self.machine.writer.step():  # pyright: ignore[reportAttributeAccessIssue]
             super().run(loop, lo, hi, active, state)
-
-
-def compile_region(plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-    """Return the function that the source of a region defines."""
-    return defined(region, *written(plan, region))
-
-
-def compile_whole(
-    plan: StoragePlan, region: Region, finish: Finish, inputs: Mapping[str, Any]
-) -> WholeProgram:
-    """Return the function that the source of a program of one region defines."""
-    return defined(region, *written_whole(plan, region, finish, inputs))
 
 
 def defined(region: Region, text: str, scope: Mapping[str, Any]) -> Callable[..., Any]:

@@ -158,11 +158,10 @@ def all_words(items: Iterable[Line | CodeBlock]) -> Iterator[str]:
 
 def lines(items: Sequence[Line | CodeBlock], top: bool = False) -> Iterator[str]:
     """Render items as text, with a `del` after the last use of each variable."""
-    last = {w: k for k, it in enumerate(items) for w in names_of([it])}
-    assignments = [it for it in items if isinstance(it, Line) and it.name]
+    last = {w: k for k, it in enumerate(items) for w in all_words([it])}
     deleted: dict[int, list[str]] = {}
     places = {id(it): k for k, it in enumerate(items)}
-    for x in assignments:
+    for x in (it for it in items if isinstance(it, Line) and it.name):
         at = last[x.name]
         if x.is_value:
             at = len(items) - 1 if x.end is None else max(at, places[id(x.end)])
@@ -176,8 +175,3 @@ def lines(items: Sequence[Line | CodeBlock], top: bool = False) -> Iterator[str]
             yield f"{it.name} = {it.text}" if it.name else it.text
         if k in deleted:
             yield f"del {', '.join(deleted[k])}"
-
-
-def names_of(items: Iterable[Line | CodeBlock]) -> set[str]:
-    """All names in some lines."""
-    return set(all_words(items))

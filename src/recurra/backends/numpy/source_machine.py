@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.batched_draws import draws_of
-from recurra.backends.bounded_int import ANY, Count, clamped_start, extreme, range_of
+from recurra.backends.bounded_int import ANY, Count, box_keys, extreme, range_of
 from recurra.backends.numpy.small_arrays import padded
 from recurra.backends.numpy.source_blocks import Line
 from recurra.backends.numpy.source_writer import Writer
@@ -55,8 +55,10 @@ class NumpyNamespace:
             return np.reshape(array, shape)
         if array.shape == tuple(shape):
             return array
-        less, read = self.points.get(array.name, (None, None))
-        return read() if read is not None and less == tuple(shape) else np.reshape(array, shape)  # pyright: ignore
+        point = self.points.get(array.name)
+        if point is not None and point[0] == tuple(shape):
+            return point[1]()
+        return np.reshape(array, shape)  # pyright: ignore
 
     def asarray(self, array: Any, dtype: Any = None, copy: bool | None = None) -> Any:
         if not isinstance(array, (StandIn, Count)):
@@ -66,17 +68,13 @@ class NumpyNamespace:
         if dtype is not None:
             dtype = np.dtype(dtype)
         if isinstance(array, StandIn) and isinstance(array.like, np.ndarray):
-            if dtype is None or dtype == array.dtype:
-                return array
-            return array.astype(dtype)
+            return array if dtype is None or dtype == array.dtype else array.astype(dtype)
         text = self.writer.show(array)
         if dtype is not None and dtype.kind == "u":  # it wraps around, as arrays do
             text = f"{self.writer.atom(array)} & {2 ** (8 * dtype.itemsize) - 1}"
         given = text if dtype is None else f"{text}, {self.writer.show(dtype)}"
-        like = np.asarray(plain(array), dtype=dtype)
-        return self.writer.assign(
-            f"np.asarray({given})", like, memory=memory_of(np.asarray, (array,))
-        )
+        like, memory = np.asarray(plain(array), dtype=dtype), memory_of(np.asarray, (array,))
+        return self.writer.assign(f"np.asarray({given})", like, memory=memory)
 
     def where(self, condition: Any, left: Any, right: Any) -> Any:
         if isinstance(condition, Count):
@@ -125,10 +123,8 @@ class NumpyNamespace:
         """An array made of plain numbers: a constant of the source if it is small."""
         dtype = None if dtype is None else np.dtype(dtype)
         of = getattr(np, name)
-        if any(isinstance(x, (StandIn, Count)) for x in args):
-            return self.writer.emit_call(f"np.{name}", of, args, {"dtype": dtype})
-        size = int(np.prod(args[0]))
-        if size <= MAX_SMALL_ELEMENTS:
+        is_known = not any(isinstance(x, (StandIn, Count)) for x in args)
+        if is_known and np.prod(args[0]) <= MAX_SMALL_ELEMENTS:
             return of(*args, dtype=dtype)
         return self.writer.emit_call(f"np.{name}", of, args, {"dtype": dtype})
 
@@ -188,17 +184,16 @@ class WritingMachine:
     # ---- operators
 
     def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
-        if isinstance(node.op, Foreign):
-            result = self.foreign(node.op, args)
-        elif isinstance(node.op, Uniform) and (drawn := self.draws(node.op, env)) is not None:
-            result = drawn
-        else:
-            result = self.run(node.op, env, args)
+        result = self.run(node.op, env, args)
         if not any(result is x for x in args):
             self.writer.rename(result, node.name)
         return result
 
     def run(self, op: Op, env: Mapping[str, Any], args: Sequence[Any]) -> Any:
+        if isinstance(op, Foreign):
+            return self.foreign(op, args)
+        if isinstance(op, Uniform) and (drawn := self.draws(op, env)) is not None:
+            return drawn
         if isinstance(op, Cut) and isinstance(at := evaluate(op.start, env, self.xp), Count):
             size = evaluate(op.size, env)
             return self.part(args[0], op.axis, slice(at, at + size), (size,))
@@ -301,13 +296,8 @@ class WritingMachine:
     # ---- stores
 
     def read(self, store: StandIn, starts: Starts, sizes: tuple[int, ...]) -> StandIn:
-        box = [
-            (clamped_start(self.place(s), n, full), n, full)
-            for s, n, full in zip(starts, sizes, store.shape, strict=True)
-        ]
-        keys = ["" if n == full else f"{at}:{at + n}" for at, n, full in box]
-        copied = self.cut(store, keys, sizes)
-        points = [str(at) if n == 1 else key for (at, n, _), key in zip(box, keys, strict=True)]
+        slices, points = box_keys([*map(self.place, starts)], sizes, store.shape)
+        copied = self.cut(store, slices, sizes)
         shape = tuple(n for n in sizes if n != 1)
         self.xp.points[copied.name] = shape, lambda: self.cut(store, points, shape)
         return copied

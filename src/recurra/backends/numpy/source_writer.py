@@ -34,16 +34,13 @@ class Writer:
     items: list[Line | CodeBlock] = field(
         default_factory=list[Line | CodeBlock]
     )  # of the open block
-    names: FreeNames = field(default_factory=lambda: FreeNames(TAKEN))
     known: list[dict[str, StandIn]] = field(default_factory=lambda: [{}])  # by text, of each block
 
+    def __post_init__(self) -> None:
+        names = FreeNames(TAKEN)
+        self.fresh, self.named = names.fresh, names.named
+
     # ---- names
-
-    def fresh(self, stem: str) -> str:
-        return self.names.fresh(stem)
-
-    def named(self, wanted: str) -> str:
-        return self.names.named(wanted)
 
     def bound(self, value: Any, stem: str) -> str:
         """Bind an object in the scope of the source; return its name."""
@@ -62,11 +59,7 @@ class Writer:
     # ---- text of operands
 
     def atom(self, value: Any) -> str:
-        return (
-            f"({value})"
-            if isinstance(value, Count) and not str(value).isidentifier()
-            else self.show(value)
-        )
+        return value.atom if isinstance(value, Count) else self.show(value)
 
     def show(self, value: Any) -> str:
         match value:
@@ -125,12 +118,7 @@ class Writer:
         return self.assign(text, like, memory=memory)
 
     def assign(
-        self,
-        text: str,
-        like: Any,
-        stem: str = "x",
-        moves: bool = True,
-        memory: Iterable[str] = (),
+        self, text: str, like: Any, stem: str = "x", moves: bool = True, memory: Iterable[str] = ()
     ) -> StandIn:
         """Write the line `name = text`; a small one that is `moves` is written once, and hoisted.
 
@@ -149,10 +137,9 @@ class Writer:
 
     def once(self, text: str) -> StandIn:
         """The results of a call that is written once in a block."""
-        known = self.known[-1]
-        if text not in known:
-            known[text] = self.assign(text, None, moves=False)
-        return known[text]
+        if text not in self.known[-1]:
+            self.known[-1][text] = self.assign(text, None, moves=False)
+        return self.known[-1][text]
 
     def do(self, text: str) -> None:
         self.items.append(Line("", text))
@@ -201,11 +188,8 @@ class Writer:
 
     def owned(self, value: Any) -> str:
         """The text of a result or loop-carried value; a constant of the source is copied."""
-        return (
-            f"{self.show(value)}.copy()"
-            if isinstance(value, (np.ndarray, np.generic))
-            else self.show(value)
-        )
+        is_constant = isinstance(value, (np.ndarray, np.generic))
+        return self.show(value) + (".copy()" if is_constant else "")
 
     def apart(self, xs: Sequence[Any], arguments: Iterable[str]) -> list[str]:
         """Texts of results in memory of their own: not that of an argument or another result."""

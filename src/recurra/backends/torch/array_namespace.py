@@ -107,9 +107,8 @@ class TorchNamespace:
     @inferring
     def constant(self, array: np.ndarray) -> Tensor:
         """Copy a NumPy array to a tensor."""
-        array = (
-            array.copy() if min(array.strides, default=0) < 0 else array
-        )  # PyTorch has no strides below 0
+        if min(array.strides, default=0) < 0:  # which PyTorch does not support
+            array = array.copy()
         bits = {"uint32": np.int32, "bfloat16": np.int16}.get(array.dtype.name, array.dtype)
         tensor = torch.tensor(array.view(bits), device=self.device)
         return tensor.view(dtype_of(array.dtype))
@@ -132,9 +131,8 @@ class TorchNamespace:
     # ---- moving
 
     def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        return (
-            tensor if tuple(tensor.shape) == tuple(shape) else torch.reshape(tensor, tuple(shape))
-        )
+        shape = tuple(shape)
+        return tensor if tuple(tensor.shape) == shape else torch.reshape(tensor, shape)
 
     def broadcast_to(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         return torch.broadcast_to(tensor, tuple(shape))
@@ -224,10 +222,8 @@ class TorchNamespace:
     def joined_at(
         self, join: str, tensor: Tensor, indices: Tensor, values: Tensor, axis: int
     ) -> Tensor:
-        indices, front = (
-            indices.to(torch.int64),
-            (*(slice(None),) * axis, slice(tensor.shape[axis])),
-        )
+        indices = indices.to(torch.int64)
+        front = (*(slice(None),) * axis, slice(tensor.shape[axis]))
         tensor = self.pad(tensor, [(0, int(k == axis)) for k in range(tensor.ndim)], 0)
         if join == "set":
             return torch.scatter(tensor, axis, indices, values)[front]

@@ -31,10 +31,8 @@ def attention(
     read twice. A cap, which the kernel does not support, takes two products and a softmax.
     """
     r = roles(scores, values, axis, mask)
-    keys, value_rows = (
-        keys.narrow(r.k.index(r.n), 0, length),
-        value_rows.narrow(r.v.index(r.n), 0, length),
-    )
+    keys = keys.narrow(r.k.index(r.n), 0, length)
+    value_rows = value_rows.narrow(r.v.index(r.n), 0, length)
     q4, k4 = _as_4d(queries, r.q, r.batch, r.rows, r.d), _as_4d(keys, r.k, r.batch, r.n, r.d)
     v4 = _as_4d(value_rows, r.v, r.batch, r.n, r.e)
     bias = None
@@ -71,12 +69,10 @@ def _two_axes(batch: Sequence[int]) -> tuple[int, int]:
 
 def _mask(tensor: Tensor, roles: Roles, dtype: torch.dtype) -> Tensor:
     """The bias of scores [.., rows, n]: 0, or a number so low that masked keys have no weight."""
-    order = [c for c in (*roles.batch, *roles.rows, roles.n) if c in roles.seen]
-    tensor = tensor.permute([roles.seen.index(c) for c in order])
-    shape = [
-        tensor.shape[order.index(c)] if c in order else 1
-        for c in (*roles.batch, *roles.rows, roles.n)
-    ]
+    axes = (*roles.batch, *roles.rows, roles.n)
+    size = dict(zip(roles.seen, tensor.shape, strict=True))
+    tensor = tensor.permute([roles.seen.index(c) for c in axes if c in size])
+    shape = [size.get(c, 1) for c in axes]
     shown = torch.zeros((), dtype=dtype, device=tensor.device)
     bias = torch.where(tensor.reshape(shape), shown, torch.full_like(shown, FAR))
     lead = len(roles.batch)

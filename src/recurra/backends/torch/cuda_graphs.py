@@ -25,6 +25,7 @@ from recurra.backends.torch.recorded_code import (
     Item,
     StraightLineCode,
     Write,
+    at_any_depth,
     used,
     words,
 )
@@ -72,16 +73,13 @@ def captured(
 
 def launches(loop: For) -> int:
     """The number of launches of one run through a loop, at least."""
-    per = 0
-    for it in loop.body:
-        match it:
-            case StraightLineCode():
-                per += len(it.lines)
-            case For():
-                per += launches(it)
-            case Write() | Bind():
-                per += 1
-    return per * loop.trips
+
+    def of(it: Item) -> int:
+        if isinstance(it, For):
+            return launches(it)
+        return len(it.lines) if isinstance(it, StraightLineCode) else 1
+
+    return loop.trips * sum(map(of, loop.body))
 
 
 def _outermost(items: Sequence[Item], numbers: set[str]) -> Iterator[For]:
@@ -95,60 +93,47 @@ def _outermost(items: Sequence[Item], numbers: set[str]) -> Iterator[For]:
 
 def _steady(loop: For, numbers: set[str]) -> bool:
     """Is every run through the loop the same, but for the contents of its tensors?"""
-    if loop.stop or not (_number(loop.lo) and _number(loop.hi)):
-        return False
-    numbers = numbers - {loop.clock}
-    for it in loop.body:
+    inside = [*at_any_depth([loop])]
+    outer = numbers - {it.clock for it in inside if isinstance(it, For)}
+    for it in inside:
         match it:
             case Bind():
                 return False
             case StraightLineCode():
-                steady = not set[str]().union(*map(words, it.views.values())) & numbers
+                mentioned = set[str]().union(*map(words, it.views.values()))
             case Write():
-                steady = not words(it.target) & numbers
+                mentioned = words(it.target)
             case For():
-                steady = _steady(it, numbers)
-        if not steady:
+                if it.stop or not all(x.removeprefix("-").isdigit() for x in (it.lo, it.hi)):
+                    return False
+                continue
+        if mentioned & outer:
             return False
     return True
 
 
-def _number(text: str) -> bool:
-    return text.removeprefix("-").isdigit()
-
-
 def _numbers(items: Sequence[Item]) -> Iterator[str]:
     """The names of numbers: loop counters, and ends of rows."""
-    for it in items:
+    for it in at_any_depth(items):
         if isinstance(it, For):
             yield it.clock
             yield from (n for n, _ in it.starts if it.stop and n in words(it.stop))
-            yield from _numbers(it.body)
 
 
 def _targets(loop: For) -> set[str]:
     """The stores that a loop writes."""
-    out: set[str] = set()
-    for it in loop.body:
-        match it:
-            case Write():
-                out.add(it.target.partition("[")[0])
-            case For():
-                out |= _targets(it)
-            case StraightLineCode() | Bind():
-                pass
-    return out
+    writes = (it for it in at_any_depth(loop.body) if isinstance(it, Write))
+    return {it.target.partition("[")[0] for it in writes}
 
 
 def _bound(items: Sequence[Item]) -> Iterator[str]:
     """The names that are assigned inside."""
-    for it in items:
+    for it in at_any_depth(items):
         match it:
             case StraightLineCode():
                 yield from it.gives
             case For():
                 yield from (n for n, _ in (*it.starts, *it.steps))
-                yield from _bound(it.body)
             case Bind():
                 yield it.name
             case Write():
@@ -167,9 +152,8 @@ def on_cuda(run: Callable[[], None]) -> Replay:
         run()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(
-        graph, capture_error_mode="thread_local"
-    ):  # other threads may launch meanwhile
+    # other threads may launch meanwhile
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         run()
     return graph.replay
 

@@ -22,15 +22,12 @@ QUESTIONS = (_aten._local_scalar_dense.default, _aten.item.default, _aten.is_non
 class Counted(TorchDispatchMode):
     """Counts the bytes of storages made inside, and their peak; answers every query of data yes."""
 
-    def __init__(self) -> None:
+    def __init__(self, existing: Sequence[Tensor]) -> None:
+        """`existing`: tensors whose storages were made before, and are left out."""
         super().__init__()
         self.storages: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.existing: set[int] = set()
+        self.existing = {_key(x.untyped_storage()) for x in existing}
         self.peak = 0
-
-    def exclude(self, tensors: Sequence[Tensor]) -> None:
-        """Leave out storages that existed before."""
-        self.existing |= {_key(x.untyped_storage()) for x in tensors}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -60,8 +57,7 @@ def besides(run: Callable[..., Any], plan: StoragePlan, region: Region, at: tupl
     """Temporary bytes of a launch, beside the variables it returns; `run` must be for `meta`."""
     args = [_tensor(x) for x in argument_types(plan, region)]
     seed = torch.empty((), dtype=torch.int32, device="meta")
-    with Counted() as count:
-        count.exclude([seed, *_flat(args)])
+    with Counted([seed, *_flat(args)]) as count:
         run(seed, *at, *args)
     types: list[Any] = [plan.statements.arrays[n].type for n in region.gives]
     results = sum(t.nbytes(plan.sizes) for t in types if not isinstance(t, Tuple))

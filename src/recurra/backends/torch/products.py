@@ -22,24 +22,16 @@ def product(first: str, second: str, out: str, left: str, right: str) -> str | N
     summed = {*first} & {*second}
     if {*out} != {*first} ^ {*second} or len(out) != len(first + second) - 2 * len(summed):
         return None
-    if not summed:
-        return outer(first, out, left, right)
-    if len(summed) > 1:
+    if not summed and len(out) == 2 and len(first) == 1:
+        first_row = out[0] == first
+        return f"torch.outer({left}, {right})" if first_row else f"torch.outer({right}, {left})"
+    if len(summed) != 1:
         return None
     (k,) = summed
     rows, columns = first.replace(k, ""), second.replace(k, "")
-    if out == rows + columns:
-        return (
-            f"torch.matmul({aligned(left, first, rows + k)}, {aligned(right, second, k + columns)})"
-        )
-    return f"torch.matmul({aligned(right, second, columns + k)}, {aligned(left, first, k + rows)})"
-
-
-def outer(first: str, out: str, left: str, right: str) -> str | None:
-    """A contraction as the outer product of two vectors; None if it is none."""
-    if len(out) != 2 or len(first) != 1:
-        return None
-    return f"torch.outer({left}, {right})" if out[0] == first else f"torch.outer({right}, {left})"
+    if out != rows + columns:  # the transpose: the operands change places
+        first, second, left, right, rows, columns = second, first, right, left, columns, rows
+    return f"torch.matmul({aligned(left, first, rows + k)}, {aligned(right, second, k + columns)})"
 
 
 def aligned(matrix: str, labels: str, wanted: str) -> str:

@@ -7,6 +7,7 @@ A kernel is a pure function of tensors; stores change only in a Write.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from recurra.cost.thresholds import THREEFRY_CALLS
@@ -67,10 +68,18 @@ class For:
 Item = StraightLineCode | Write | Bind | For
 
 
-def used(items: list[Item]) -> set[str]:
+def at_any_depth(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield items and those of the loops among them, in the order of the code."""
+    for it in items:
+        yield it
+        if isinstance(it, For):
+            yield from at_any_depth(it.body)
+
+
+def used(items: Iterable[Item]) -> set[str]:
     """The tensors that items read and that are made outside of the kernel that reads them."""
     out: set[str] = set()
-    for it in items:
+    for it in at_any_depth(items):
         match it:
             case StraightLineCode():
                 out |= set(it.takes).union(*map(words, it.views.values()))
@@ -80,27 +89,25 @@ def used(items: list[Item]) -> set[str]:
                 out |= words(it.text)
             case For():
                 texts = (it.lo, it.hi, *(x for _, x in (*it.starts, *it.steps)))
-                out = out.union(*map(words, texts), used(it.body))
+                out = out.union(*map(words, texts))
     return out
 
 
-def kernels(items: list[Item], runs: int = 1) -> list[StraightLineCode]:
-    """Every kernel, in the order of the code, with its runs counted."""
-    out: list[StraightLineCode] = []
+def kernels(items: Iterable[Item], runs: int = 1) -> Iterator[StraightLineCode]:
+    """Yield every kernel, in the order of the code, with its runs counted."""
     for it in items:
         if isinstance(it, StraightLineCode):
             it.runs = runs
-            out.append(it)
+            yield it
         elif isinstance(it, For):
-            out += kernels(it.body, runs * it.trips)
-    return out
+            yield from kernels(it.body, runs * it.trips)
 
 
 def finish(items: list[Item], results: list[str], region: str) -> None:
     """Prune dead lines and kernels, decide what each kernel returns, and name the kernels."""
     prune(items, set(results))
-    for n, k in enumerate(kernels(items)):
-        k.name = f"{region}_kernel_{n + 1}"
+    for n, k in enumerate(kernels(items), 1):
+        k.name = f"{region}_kernel_{n}"
 
 
 def prune(items: list[Item], live: set[str]) -> None:

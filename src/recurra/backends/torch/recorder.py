@@ -51,6 +51,10 @@ class StoreRef:
     shape: tuple[int, ...]
     dtype: torch.dtype
 
+    def part(self, key: str) -> str:
+        """The text of a part of it; of all of it, if the key is empty."""
+        return f"{self.name}[{key}]" if key else self.name
+
 
 @dataclass
 class RecordedValue:
@@ -85,16 +89,11 @@ class Recorder(TorchFunctionMode):
         self.pending: list[Write] = []
         self.written: set[str] = set()
         self.quiet = False
-        self.names = FreeNames(TAKEN)
+        names = FreeNames(TAKEN)
+        self.fresh, self.named = names.fresh, names.named
         self.equations: set[str] = set()  # values that are named after their equations
 
     # ---- values
-
-    def fresh(self, stem: str = "x") -> str:
-        return self.names.fresh(stem)
-
-    def named(self, wanted: str) -> str:
-        return self.names.named(wanted)
 
     def bind(
         self,
@@ -128,9 +127,18 @@ class Recorder(TorchFunctionMode):
         finally:
             self.quiet = before
 
-    def parameter(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A tensor that is an argument of the region, or carried through the innermost loop."""
-        return self.bind(self.meta(shape, dtype), name, None, self.depth)
+    def parameter(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        home: StraightLineCode | None = None,
+    ) -> Tensor:
+        """A value of the innermost loop that `home` makes.
+
+        Without a home, it is an argument of the region, carried, or assigned outside of kernels.
+        """
+        return self.bind(self.meta(shape, dtype), name, home, self.depth)
 
     def results(self, name: str, types: Any) -> tuple[Tensor, ...]:
         """The results of a host call, an argument of the region that is one tuple."""
@@ -176,34 +184,31 @@ class Recorder(TorchFunctionMode):
             return self.several(func, args, kwargs, result)
         if not isinstance(result, Tensor) or id(result) in self.values:
             return result
-        operands = [x for x in _tensors((args, kwargs))]
-        folded = (
-            all(self.values[id(x)].constant for x in operands)
-            and result.numel() <= MAX_WRITTEN_ELEMENTS
-        )
-        if folded:
-            text = self.text(func, args, kwargs, lambda x: self.values[id(x)].name)
+        operands = [self.values[id(x)] for x in _tensors((args, kwargs))]
+        if all(v.constant for v in operands) and result.numel() <= MAX_WRITTEN_ELEMENTS:
+            text = self.text(func, args, kwargs, self.name_of)
             if text not in self.constants:
                 self.constants[text] = self.fresh("c")
             return self.bind(result, self.constants[text], None, 0, constant=True)
-        level = max((self.values[id(x)].level for x in operands), default=0)
-        level = max(level, self.min_level)
+        level = max(self.min_level, *(v.level for v in operands), 0)
         kernel = self.kernel(level)
-        text = self.text(func, args, kwargs, lambda x: self.use(x, kernel))
-        name = self.fresh()
-        kernel.lines.append((name, text))
+        name = self.assign(kernel, self.text(func, args, kwargs, lambda x: self.use(x, kernel)))
         if func.__name__ in VIEWS:
             self.shared.add(name)
-            if any(self.values[id(x)].name in self.aliases for x in operands):
+            if any(v.name in self.aliases for v in operands):
                 self.aliases.add(name)
         return self.bind(result, name, kernel, level)
+
+    def assign(self, kernel: StraightLineCode, text: str) -> str:
+        """Append `name = text` to a kernel; return the name."""
+        kernel.lines.append((name := self.fresh(), text))
+        return name
 
     def several(self, func: Any, args: Any, kwargs: Any, results: tuple[Tensor, ...]) -> Any:
         """Record a call that returns several tensors."""
         level = max((self.values[id(x)].level for x in _tensors((args, kwargs))), default=0)
         kernel = self.kernel(level)
-        name = self.fresh()
-        kernel.lines.append((name, self.text(func, args, kwargs, lambda x: self.use(x, kernel))))
+        name = self.assign(kernel, self.text(func, args, kwargs, lambda x: self.use(x, kernel)))
         names = [self.fresh() for _ in results]
         kernel.lines += [(each, f"{name}[{k}]") for k, each in enumerate(names)]
         return tuple(
@@ -234,10 +239,9 @@ class Recorder(TorchFunctionMode):
         """A read of a store, as it is when the open kernel starts."""
         if store.name in self.written:
             self.close()
-        text = f"{store.name}[{key}]" if key else store.name
-        tensor = self.meta(shape, store.dtype)
-        self.aliases.add(name := self.kernel_parameter(self.block, "v", text))
-        return self.bind(tensor, name, self.block, self.depth)
+        name = self.kernel_parameter(self.block, "v", store.part(key))
+        self.aliases.add(name)
+        return self.parameter(name, shape, store.dtype, self.block)
 
     def kernel_parameter(self, kernel: StraightLineCode, stem: str, text: str) -> str:
         """The parameter of a kernel whose argument is `text`."""
@@ -250,25 +254,20 @@ class Recorder(TorchFunctionMode):
         """One row of a tensor that was made before the innermost loop."""
         v = self.values[id(table)]
         name = self.kernel_parameter(self.block, "r", f"{v.name}[{count}]")
-        return self.bind(self.meta(table.shape[1:], table.dtype), name, self.block, self.depth)
+        return self.parameter(name, table.shape[1:], table.dtype, self.block)
 
     def write(self, store: StoreRef, key: str, value: Tensor) -> None:
-        self.pending.append(
-            Write(f"{store.name}[{key}]" if key else store.name, self.name_of(value))
-        )
+        self.pending.append(Write(store.part(key), self.name_of(value)))
         self.written.add(store.name)
 
     def choice(self, count: Count, left: Tensor, right: Tensor) -> Tensor | None:
         """One of two tensors by a counted condition; None if the open kernel makes one of them."""
         va, vb = self.values[id(left)], self.values[id(right)]
-        if (
-            self.block in (va.home, vb.home)
-            or left.shape != right.shape
-            or left.dtype != right.dtype
-        ):
+        alike = left.shape == right.shape and left.dtype == right.dtype
+        if self.block in (va.home, vb.home) or not alike:
             return None
         name = self.kernel_parameter(self.block, "s", f"{va.name} if {count} else {vb.name}")
-        return self.bind(self.meta(left.shape, left.dtype), name, self.block, self.depth)
+        return self.parameter(name, left.shape, left.dtype, self.block)
 
     def number(self, count: Count) -> Tensor:
         """A counted number as a tensor."""
@@ -289,7 +288,7 @@ class Recorder(TorchFunctionMode):
             self.calls[known] = self.fresh("y")
             self.items.append(Bind(self.calls[known], text))
         self.items.append(Bind(name := self.fresh("y"), f"{self.calls[known]}[{index}]"))
-        return self.bind(self.meta(shape, dtype), name, None, self.depth)
+        return self.parameter(name, shape, dtype)
 
     def drawn(
         self, draws: Any, seed: Tensor, times: Sequence[Count], shape: Any, dtype: torch.dtype
@@ -299,7 +298,7 @@ class Recorder(TorchFunctionMode):
         self.scope[function] = draws
         arguments = ", ".join([self.name_of(seed), *map(str, times)])
         self.items.append(Bind(name := self.fresh("u"), f"{function}({arguments})"))
-        return self.bind(self.meta(shape, dtype), name, None, self.depth)
+        return self.parameter(name, shape, dtype)
 
     def line(
         self, function: str, literals: Sequence[Any], args: Sequence[Tensor], shape: Any, dtype: Any
@@ -311,19 +310,20 @@ class Recorder(TorchFunctionMode):
             for x in literals
         ]
         texts += [self.use(x, kernel) for x in args]
-        kernel.lines.append((name := self.fresh(), f"{function}({', '.join(texts)})"))
-        return self.bind(self.meta(shape, dtype), name, kernel, self.depth)
+        return self.parameter(
+            self.assign(kernel, f"{function}({', '.join(texts)})"), shape, dtype, kernel
+        )
 
     # ---- structure
 
     def rename(self, tensor: Any, equation: str) -> None:
         """Name a value after its equation, if the kernel's last line made it."""
         v = self.values.get(id(tensor))
-        if v is None or v.home is None or not v.home.lines or v.home.lines[-1][0] != v.name:
-            return
-        if v.name in self.equations:
+        if v is None or v.home is None or not v.home.lines or v.name in self.equations:
             return
         old, text = v.home.lines[-1]
+        if old != v.name:
+            return
         name = self.named(equation)
         self.equations.add(name)
         v.home.lines[-1] = (name, text)

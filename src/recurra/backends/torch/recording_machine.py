@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from recurra.backends.batched_draws import draws_of
-from recurra.backends.bounded_int import Count, bounded, clamped_start, extreme, range_of
+from recurra.backends.bounded_int import Count, bounded, box_keys, extreme, range_of
 from recurra.backends.numpy.backend import NumpyMachine
 from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of, inferring
 from recurra.backends.torch.recorded_code import For
@@ -214,14 +214,9 @@ class RecordingMachine:
         return [r.parameter(n, x.shape, x.dtype) for n, x in carried], stores
 
     def read(self, store: StoreRef, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
-        box = list(zip(starts, sizes, store.shape, strict=True))
-        y = self.recorder.view(store, joined([_key(s, n, full) for s, n, full in box]), sizes)
-        points = [clamped_start(s, n, full) if n == 1 else _key(s, n, full) for s, n, full in box]
-        self.xp.points[id(y)] = (
-            store,
-            joined(list(map(str, points))),
-            [n for n in sizes if n != 1],
-        )
+        slices, points = box_keys(starts, sizes, store.shape)
+        y = self.recorder.view(store, joined(slices), sizes)
+        self.xp.points[id(y)] = store, joined(points), [n for n in sizes if n != 1]
         return y
 
     def whole(self, store: StoreRef) -> Tensor:
@@ -239,17 +234,8 @@ class RecordingMachine:
         return store
 
     def write_box(self, store: StoreRef, starts: Starts, value: Tensor) -> StoreRef:
-        box = zip(starts, value.shape, store.shape, strict=True)
-        self.recorder.write(store, joined([_key(s, n, full) for s, n, full in box]), value)
+        self.recorder.write(store, joined(box_keys(starts, value.shape, store.shape)[0]), value)
         return store
-
-
-def _key(start: Any, size: int, full: int) -> str:
-    """The slice start : start + size of an axis, clamped; empty for the whole axis."""
-    if size == full:
-        return ""
-    at = clamped_start(start, size, full)
-    return f"{at}:{at + size}"
 
 
 class EagerMachine(NumpyMachine):
@@ -266,6 +252,3 @@ class EagerMachine(NumpyMachine):
             at = min(max(int(start), 0), store.shape[k] - size)
             store = torch.narrow(store, k, at, size)
         return store.clone()
-
-    def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
-        return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property, partial
 from math import prod
 from types import MappingProxyType
@@ -41,7 +42,6 @@ from recurra.codegen.region_function import (
     region_function,
     times,
     with_local_stores,
-    zeros,
 )
 from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
 from recurra.cost.attention import TORCH_ATTENTION
@@ -89,26 +89,17 @@ class TorchBackend:
     @property
     def target(self) -> Target:
         """Polling a GPU waits for all launches, about as long as a step; launches are queued."""
+        on_cpu = Target(rows=TORCH_ROWS_PER_TILE, kernel=TORCH_ATTENTION)
         if self.device == "cpu":
-            return Target(rows=TORCH_ROWS_PER_TILE, kernel=TORCH_ATTENTION)
-        return Target(
-            rows=TORCH_ROWS_PER_TILE,
-            kernel=TORCH_ATTENTION,
-            asking=GPU_POLL_STEPS,
-            behind=MIN_OVERLAPPED_NS,
-        )
+            return on_cpu
+        return replace(on_cpu, asking=GPU_POLL_STEPS, behind=MIN_OVERLAPPED_NS)
 
     def compile(
         self, plan: StoragePlan, region: Region, owned: bool = False
     ) -> Callable[..., tuple[Any, ...]]:
         """Compile a region; its results are `owned` if none shares the memory of another value."""
-        if not region.local:
-            return self.coded(plan, region, owned)
-
-        def code(region: Region) -> Callable[..., tuple[Any, ...]]:
-            return self.coded(plan, region, owned)
-
-        return with_local_stores(plan, region, code, lambda s: zeros(plan, s, self.machine))
+        code = partial(self.coded, plan, owned=owned)
+        return with_local_stores(plan, region, code, self.machine) if region.local else code(region)
 
     def coded(
         self, plan: StoragePlan, region: Region, owned: bool
@@ -134,9 +125,7 @@ class TorchBackend:
             scope[k.name] = self.kernel(k, scope, steps)
         for c in loops:
             scope[c.name] = RecordedLoop(scope[c.name], len(c.stores), c.written, self.record)
-        run = scope[region.name]
-
-        return inferring(run)
+        return inferring(scope[region.name])
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         launch = self.compile(plan, region, owned=True)
@@ -162,10 +151,8 @@ class TorchBackend:
     @inferring
     def loaded(self, name: str, source: str, names: Mapping[str, Any]) -> dict[str, Any]:
         """Execute the source of a region with matrix products called as such; return its scope."""
-        scope: dict[str, Any] = {"torch": torch, "number": self.number}
-        scope |= {"loop_end": loop_end, "attention": attention, "widened": widened}
-        scope |= {"threefry": threefry}
-        scope |= {**names, **self.scope}
+        functions = {f.__name__: f for f in (loop_end, attention, widened, threefry)}
+        scope = {"torch": torch, "number": self.number, **functions, **names, **self.scope}
         exec(compile(with_products(source), f"<recurra {name}>", "exec"), scope)
         return scope
 
@@ -219,21 +206,14 @@ class TorchBackend:
         return partial(read, self.machine)
 
     @inferring
-    def array(self, source: Any) -> Any:
-        if isinstance(source, Tensor):
-            return source.clone()
-        if isinstance(source, tuple):
-            return tuple(map(self.array, source))  # the results of a host call
-        return self.names.constant(np.asarray(source))
+    def array(self, array: Any) -> Any:
+        if isinstance(array, Tensor):
+            return array.clone()
+        if isinstance(array, tuple):
+            return tuple(map(self.array, array))  # the results of a host call
+        return self.names.constant(np.asarray(array))
 
-    def adopt(self, array: np.ndarray) -> Any:
-        return self.array(array)
-
-    def lent(self, array: np.ndarray) -> Any:
-        return self.array(array)
-
-    def from_host_call(self, array: np.ndarray) -> Any:
-        return self.array(array)
+    adopt = lent = from_host_call = array
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
         """None: the results of a launch may alias its arguments."""
@@ -256,14 +236,10 @@ class TorchBackend:
 
     @inferring
     def from_dlpack(self, array: Any) -> Tensor:
-        if getattr(array, "dtype", None) == np.dtype(
-            "bfloat16"
-        ):  # which NumPy cannot export by itself
+        # NumPy cannot export bfloat16 by itself
+        if getattr(array, "dtype", None) == np.dtype("bfloat16"):
             return torch.from_dlpack(array.view(np.int16)).view(torch.bfloat16).to(self.device)
         return torch.from_dlpack(array).to(self.device)
-
-    def final_numpy(self, array: Any) -> Any:
-        return self.numpy(array)
 
     def host_view(self, array: Any) -> np.ndarray:
         if not isinstance(array, Tensor):
@@ -299,11 +275,9 @@ class TorchBackend:
         return torch.cuda.Stream(self.device)
 
     def numpy(self, array: Any) -> np.ndarray:
-        if (
-            isinstance(array, Tensor) and array.dtype == torch.bfloat16
-        ):  # which NumPy knows by its name only
-            return self.numpy(array.view(torch.int16)).view("bfloat16")
-        return np.array(array.cpu().numpy() if isinstance(array, Tensor) else array, copy=True)
+        return np.array(self.host_view(array), copy=True)
+
+    final_numpy = numpy
 
 
 def steps_of(plan: StoragePlan, region: Region) -> int:
@@ -358,7 +332,7 @@ def recorded(
     if owned:
         gives = apart(recorder, results, gives)
     source = emit(region.name, takes, gives, recorder, loops)
-    return source, kernels(recorder.items), loops, recorder.scope
+    return source, [*kernels(recorder.items)], loops, recorder.scope
 
 
 def _spelt(recorder: Recorder, array: Any) -> str:
