@@ -62,7 +62,7 @@ def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = Fals
     written = graph.outputs
     kept = [u.done.name for u in data.values()]
     with_ends = replace(graph, outputs=tuple(dict.fromkeys([*written, *kept])))
-    safe = check(with_ends, sizes, {name: u.most for name, u in data.items()})
+    safe = check_safety(with_ends, sizes, {name: u.most for name, u in data.items()})
     known = apply(safe, (known_branch,), {}, share=False)  # so that y[T-1] waits for no row's end
     graph = replace(known, outputs=written)
     for name in _innermost_first(graph, data):

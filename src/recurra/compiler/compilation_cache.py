@@ -38,7 +38,6 @@ from recurra.ir.user_objects import Resource, by_key
 from recurra.ops.control import Foreign
 from recurra.ops.source import Data
 from recurra.support import atomic_write, cpu, private_files
-from recurra.support.notices import notice_if_long
 from recurra.support.private_files import NotPrivateError
 
 LARGEST = 1 << 30  # bytes of a cache, about 300 programs like a PPO: the last ones used are kept
@@ -210,7 +209,7 @@ def program(entry: CachedProgram | None, graph: Graph, compile: Callable[[], T])
         cached = entry.get("program", lambda data: _Loader(BytesIO(data), graph).load())
     if cached is not None:
         return cached
-    with told_if_long("compiling the program"):
+    with notice_if_long("compiling the program"):
         new = compile()
     if entry is not None:
         file = BytesIO()

@@ -32,7 +32,7 @@ class PassManager:
     """The passes of one compilation, and every graph between them."""
 
     cx: CompileContext
-    config: Config = field(default_factory=config)
+    config: Config = field(default_factory=environment)
     graphs: dict[str, Graph] = field(default_factory=dict[str, Graph])  # after every pass that ran
     rows: list[PassRow] = field(default_factory=list[PassRow])
     results: dict[str, Graph] = field(default_factory=dict[str, Graph])  # the last of each pass

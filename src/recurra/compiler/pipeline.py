@@ -132,7 +132,7 @@ def compile_graph(
     offload = offload_of(options.offload)
     likely = None if offload is None else offload.likely(graph, sizes)
     schedules = ScheduleCache()
-    cx = context(sizes, replace(options, offload=likely), target, schedules)
+    cx = compile_context(sizes, replace(options, offload=likely), target, schedules)
     stages = PassManager(cx)
     stages.begin(graph)
     g = stages.run(PASSES, graph)
@@ -203,7 +203,7 @@ def tell(stages: PassManager, schedule: Schedule, program: Program) -> None:
     if stages.config.dump is not None:
         stages.dump("schedule", schedule)
         stages.dump("plan", program.plan)
-        stages.dump("host", source(program))
+        stages.dump("host", host_source(program))
 
 
 def _lowered(

@@ -85,7 +85,7 @@ def of_machine(backend: str) -> Prices:
 
     Raises RecurraError if the file lacks them.
     """
-    path = config().prices
+    path = environment().prices
     if path is None:
         return UNFUSED.get(backend, PRICES)
     prices = read(path, cpu.name())

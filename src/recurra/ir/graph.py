@@ -26,7 +26,7 @@ from recurra.ir.dims import Declarations, Dim, Role, is_reserved
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
 from recurra.ir.frozen import Frozen
 from recurra.ir.op import Op, show
-from recurra.ir.types import AnyType, Domain, Range, Tuple
+from recurra.ir.types import AnyType, Domain, Range, Tuple, Type
 from recurra.ir.user_objects import Resource
 from recurra.report.html import code_html
 

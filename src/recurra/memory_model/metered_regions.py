@@ -144,7 +144,7 @@ class StatementRegions:
         make = partial(store, self.meter, plan)
         walker = partial(_LocalStoreWalk, region=region, make=make)
         without_local = replace(region, local=())
-        run = function(plan, without_local, self.machine, walker, here=lambda: {SHARD: 0})
+        run = region_function(plan, without_local, self.machine, walker, here=lambda: {SHARD: 0})
         names = (*region.held, *region.carried)
         first = 1 + times(region)
 

@@ -159,7 +159,7 @@ def kernel(nest: Nest, on: VectorTarget, threads: int | None = None) -> NestKern
     if nest.parallel:
         return Team(nest, threads or cpu.cores(), lambda part: kernel(part, on).call)
     loaded = load(generate(nest, on))
-    if config().check:
+    if environment().check:
         from recurra.nest.check import validate
 
         validate(nest, loaded)

@@ -50,7 +50,7 @@ class StoredNest:
 
 def folder() -> Path:
     """Return RECURRA_KERNELS, or recurra/kernels in the cache folder."""
-    return config().kernels or cache_folder() / "recurra" / "kernels"
+    return environment().kernels or cache_folder() / "recurra" / "kernels"
 
 
 def path(problem: NestProblem, target: str, threads: int = 1) -> Path:

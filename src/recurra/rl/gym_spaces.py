@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from recurra.errors import RecurraError, here
 from recurra.ir.types import Type
-from recurra.ir.values import fitted
+from recurra.ir.value_conversion import fitted
 from recurra.rl.acting import SpacePartJson
 from recurra.rl.space import AnySpace, CompositeSpace, Space, leaves
 

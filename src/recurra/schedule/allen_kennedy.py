@@ -128,7 +128,7 @@ def _schedule(
 ) -> Schedule:
     """The schedule of a graph, by its dependences for any bounds or, if `bound`, for `sizes`."""
     while True:
-        known = lower_values(bind(graph, sizes) if bound else graph, sizes, cuts, guarded)
+        known = lower_values(bind_bounds(graph, sizes) if bound else graph, sizes, cuts, guarded)
         dims = {n: set(s.domain.dims) - axes for n, s in known.statements.items()}
         items = _Levels(known, sizes).order(list(dims), real_dependences(known), dims)
         own = lower_values(graph, sizes, cuts, guarded) if bound else known

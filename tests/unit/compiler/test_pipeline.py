@@ -93,7 +93,7 @@ def test_no_pass_runs_on_what_it_made() -> None:
 
     step = Pass("nothing", run)
     other = Pass("equal", lambda graph, cx: replace(graph))
-    stages, graph = PassManager(context({}), config=Config()), parse(GRAPH)
+    stages, graph = PassManager(compile_context({}), config=Config()), parse(GRAPH)
     stages.begin(graph)
     assert stages.run((step, step, other, step), graph) == graph
     assert ran == ["ran"]

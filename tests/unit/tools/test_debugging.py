@@ -273,7 +273,7 @@ def test_opt_is_checked_too(
 
 
 def test_stages_are_counted_beyond_a_hundred(tmp_path: Path) -> None:
-    stages = PassManager(context({}), config=Config(dump=tmp_path))
+    stages = PassManager(compile_context({}), config=Config(dump=tmp_path))
     for k in range(102):
         stages.dump("stage", k)
     told = {x.name: x.read_text().strip() for x in tmp_path.iterdir()}

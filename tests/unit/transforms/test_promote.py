@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recurra.compiler import pipeline
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.transforms.iteration_domains.promote_domains import PROMOTE_DOMAINS
 
 
