@@ -38,6 +38,7 @@ from recurra.ir.user_objects import Resource, by_key
 from recurra.ops.control import Foreign
 from recurra.ops.source import Data
 from recurra.support import atomic_write, cpu, private_files
+from recurra.support.notices import notice_if_long
 from recurra.support.private_files import NotPrivateError
 
 LARGEST = 1 << 30  # bytes of a cache, about 300 programs like a PPO: the last ones used are kept
