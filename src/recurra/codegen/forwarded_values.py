@@ -75,7 +75,7 @@ def _without(plan: StoragePlan, region: Region, found: tuple[HandedOn, ...]) -> 
             a.name
             for s in inside
             for k, a in enumerate(s.args)
-            if plan.accesses[s.name, k] != "store"
+            if plan.access(s.name, k) != "store"
         }
         read |= {init for pairs in plan.seeds.values() for _, init in pairs}
         gone = {s.name for s in inside if s.array in names - read and s.array not in plan.stores}
@@ -116,7 +116,7 @@ def _taken(plan: StoragePlan, node: Statement, region: Region, spans: Spans) -> 
         return node.args[1].name
     for k, condition in enumerate(node.op.when):
         if _holds(plan, node, condition, region, spans):
-            return node.args[k].name if plan.accesses[node.name, k] != "store" else None
+            return node.args[k].name if plan.access(node.name, k) != "store" else None
     return None
 
 

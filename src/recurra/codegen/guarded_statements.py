@@ -147,5 +147,5 @@ def _outward(plan: StoragePlan, statements: Sequence[str], around: Sequence[Loop
     kept |= {init for pairs in plan.seeds.values() for _, init in pairs}
     for s in graph.statements.values():
         if s.name not in inside:
-            kept |= {a.name for k, a in enumerate(s.args) if plan.accesses[s.name, k] != "store"}
+            kept |= {a.name for k, a in enumerate(s.args) if plan.access(s.name, k) != "store"}
     return [n for n in graph.arrays if n in written & kept]

@@ -137,7 +137,7 @@ def needed(plan: StoragePlan) -> frozenset[str]:
     every = {s: plan.statements[s] for s in members(plan.schedule.items)}
     variables = {init for seeds in plan.seeds.values() for _, init in seeds}
     for s, x in every.items():
-        variables |= {a.name for k, a in enumerate(x.args) if plan.accesses[s, k] != "store"}
+        variables |= {a.name for k, a in enumerate(x.args) if plan.access(s, k) != "store"}
     return frozenset(
         s for s, x in every.items() if not isinstance(x.op, Input) or x.array in variables
     )
