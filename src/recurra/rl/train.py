@@ -110,8 +110,10 @@ Compile = Callable[["Context", Mapping[Any, int]], TrainingProgram]
 
 
 # Fields of a recipe that change how it runs, not its results.
-RUNNING = ("iterations", "resume", "out", "check", "memory", "placement")
-RUNNING += ("islands", "json", "config")
+RUNNING = (
+    *("iterations", "resume", "out", "check", "memory", "placement"),
+    *("islands", "json", "config"),
+)
 
 
 def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]:
