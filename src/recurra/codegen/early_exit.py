@@ -130,7 +130,7 @@ def reach(
         return None
     paths, out = plan.schedule.paths(), 0
     for r in dependences(plan.statements):
-        if r.ref.name != name or plan.accesses[r.sink, r.k] != "store":
+        if r.ref.name != name or plan.access(r.sink, r.k) != "store":
             continue
         theirs = paths[r.sink]
         beside = len(theirs) > depth and theirs[:depth] == paths[r.source][:depth]

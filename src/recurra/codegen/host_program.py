@@ -153,7 +153,7 @@ class Program:
         found = {
             self.plan.store_of(r.ref.name)
             for r in dependences(statements)
-            if self.plan.accesses[r.sink, r.k] == "store" and inside(r.source)
+            if self.plan.access(r.sink, r.k) == "store" and inside(r.source)
             if not inside(r.sink) or lag_in_loop(statements, r, it.loop).exact != 0
         }
         return tuple(sorted(found))

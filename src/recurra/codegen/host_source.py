@@ -237,7 +237,7 @@ class _HostWriter:
         plan = self.program.plan
         args = [tuple_of(self.clock(x) for x in it.around)]
         for k, a in enumerate(plan.statements[it.statement].args):
-            stored = plan.accesses[it.statement, k] == "store"
+            stored = plan.access(it.statement, k) == "store"
             buffer = self.buffer(a.name, it.statement, it.around)
             args.append(buffer if stored else self.variable(a.name))
         self.line(
@@ -350,7 +350,7 @@ def _state(program: Program) -> list[str]:
     for c in calls_of(program.items):
         out[c] = None
         for k, a in enumerate(program.plan.statements[c].args):
-            if program.plan.accesses[c, k] != "store":
+            if program.plan.access(c, k) != "store":
                 out[a.name] = None
     for it in at_any_depth(program.items):
         for pair in it.seeds if isinstance(it, (HostLoop, ChunkLoop)) else ():

@@ -292,7 +292,7 @@ class _Lower:
         """An output that only the host reads along the loop needs the slots of one launch."""
         store = self.plan.stores[name]
         read = any(
-            r.ref.name == name and self.plan.accesses[r.sink, r.k] == "store"
+            r.ref.name == name and self.plan.access(r.sink, r.k) == "store"
             for r in dependences(self.plan.statements)
         )
         if not store.output or read or len(self.plan.statements.writers[name]) > 1:

@@ -110,7 +110,7 @@ def _taken(plan: StoragePlan, node: Statement, region: Region, spans: Spans) -> 
         return node.args[1].name
     for k, condition in enumerate(node.op.when):
         if _holds(plan, node, condition, region, spans):
-            return node.args[k].name if plan.accesses[node.name, k] != "store" else None
+            return node.args[k].name if plan.access(node.name, k) != "store" else None
     return None
 
 

@@ -411,7 +411,7 @@ class Walk:
         for k, a in enumerate(node.operands):
             store = self.plan.stores.get(a.name)
             index = dict(zip(self.statements.arrays[a.name].domain.dims, a.index, strict=True))
-            stored = self.plan.accesses[node.name, k] == "store"
+            stored = self.plan.access(node.name, k) == "store"
             if stored and a.name in self.plan.homes:
                 box, axes = self.at_home(a, state, env)
                 args.append(box)

@@ -142,7 +142,7 @@ def _points(
     read = [
         a.index[arrays[a.name].domain.dims.index(dim)]
         for k, a in enumerate(node.args)
-        if plan.store_of(a.name) == name and plan.accesses[text, k] == "store"
+        if plan.store_of(a.name) == name and plan.access(text, k) == "store"
     ]
     if plan.written(text) == name:
         at = dict(zip(arrays[node.array].domain.dims, node.places, strict=True))

@@ -1,7 +1,7 @@
-"""Thresholds: the numbers that choices of the compiler turn on, each with its unit and its source.
+"""The thresholds of the compiler's choices, each with its unit and its source.
 
-What choices weigh are prices (`cost/prices.py`), of which a machine has its own; these are limits
-beside them. "Measured" is on a core of a server with AVX-512; a guess has no measurement behind it.
+Choices compare costs by prices (`cost/prices.py`), which differ by machine; these are limits beside
+them. "Measured" is on a core of a server with AVX-512; a guess has no measurement behind it.
 """
 
 from __future__ import annotations
@@ -13,64 +13,63 @@ ROWS_PER_TILE = 512
 TORCH_ROWS_PER_TILE = 4096
 """The same on PyTorch, where every equation is a call: a guess, between calls and memory."""
 XLA_UNTILED_STEP_NS = 20e3
-"""Nanoseconds of a step that needs no tiles under XLA where batch axes go last, for a tile would be
-turned first, [te,f,b] → [f,te,b]; the measurement is not on record."""
+"""Nanoseconds of a step that needs no tiles under XLA if batch axes go last, as a tile would first
+be transposed, [te,f,b] → [f,te,b]; the measurement is not on record."""
 XLA_ONE_RUN_LEVEL = 2
 """XLA's level of optimization (0 to 3) on a CPU for a region that runs once: the first parameters
 of `examples/reinforce.py` take 0.35 s of process CPU to compile where level 3 takes 1.14, and run
 as fast (AMD EPYC, jaxlib 0.10.2)."""
 MAX_BLOCK_LAYER_BYTES = 1 << 18
-"""Bytes of a layer over one block: several are to stay in an L2, of 1 MiB or more."""
+"""Bytes of a layer over one block: several should stay in an L2 of 1 MiB or more."""
 MIN_BLOCK_POINTS = 64
 """Points of a block: a product of fewer rows takes as long (`MIN_VECTOR_ROWS`)."""
 MAX_TILE_VALUE_BYTES = 1 << 23
-"""Bytes of a value over one tile, such as pictures: more rows fill no core better. A guess, between
-the memory of a tile and the steps of its loop."""
+"""Bytes of a value over one tile, such as images: more rows do not use a core better. A guess,
+between the memory of a tile and the steps of its loop."""
 
-# ---- what is asked of equations (analysis/demanded_points.py, analysis/cycles.py)
+# ---- demanded points of equations (analysis/demanded_points.py, analysis/cycles.py)
 
 MAX_DEMAND_ROUNDS = 4
-"""Times that the points which are asked of an equation may grow; then all of them are asked for.
-A guess."""
+"""Times that the demanded points of an equation may grow before all of them are taken. A guess."""
 MAX_CLOSED_EQUATIONS = 24
-"""Equations that read each other, of which it is found what they ask for in all steps at once; of
-more, a convex set around it. A guess."""
+"""Equations on a cycle whose demand in all steps is computed exactly; with more, a convex superset
+is. A guess."""
 MAX_SET_PARTS = 12
-"""Convex parts, and quotients in them, of points that are asked for; of more, all between them are.
-The steps of 21 took isl 12 s, those of 34 came to no end in 15 s."""
+"""Convex parts of demanded points, and quotients in these; with more, their convex hull is used.
+The steps of 21 took isl 12 s, those of 34 did not end in 15 s."""
 MAX_CLOSED_PARTS = 6
-"""The same of a relation whose steps are repeated. A guess: of 12 one in 300 came to no end."""
+"""The same of a relation whose steps are repeated. A guess: with 12, one in 300 did not end."""
 MAX_ASKED_COMPARISONS = 12
-"""Comparisons in a condition that cuts a definition to the points asked for: of 16, in four
-branches by periods of sums of dims, isl did not come to an end in 20 s. A guess."""
+"""Comparisons in a condition that restricts a definition to demanded points: with 16, in four
+branches by periods of sums of dims, isl did not end in 20 s. A guess."""
 MAX_TAKERS = 8
-"""Ways in which choices take a value; with more, it is made everywhere. A guess."""
+"""Conditions under which choices use a value; with more, it is computed everywhere. A guess."""
 MAX_COMPARISONS = 96
-"""Comparisons in a condition; of one with more, isl may never come to an end."""
+"""Comparisons in a condition; with more, isl may never end."""
 MAX_CYCLE_CELLS = 512
-"""Parts of a domain in which different reads happen, searched for a point that needs itself; past
-that the scheduler decides. A guess."""
+"""Parts of a domain with different reads that are searched for a point that depends on itself; with
+more, the scheduler decides. A guess."""
 
 # ---- cuts of branches (schedule/allen_kennedy.py)
 
 MAX_CUT_ROUNDS = 8
-"""Times that what has no order is cut at more points, to look for one again: programs that have one
-needed two of them. Each takes longer than the one before, and an error is to come in seconds."""
+"""Times that equations without an order are split at more points to find one: programs needed at
+most two. Each takes longer than the one before, and an error should come in seconds."""
 
 # ---- batch axes, last or first (transforms/vectorize/plan.py has the measurements)
 
 MIN_VECTOR_ROWS = 64
-"""Rows of a batch; fewer take as long, and are no vector. Measured: the table of granularity."""
+"""Rows of a batch; fewer take as long, without full vectors. Measured: the table of granularity."""
 MAX_BATCH_LAST_GAIN = 0.2
-"""Share of their time that layers are taken to gain by a batch that goes last: the middle of the
-table of granularity, 1.2 times as fast."""
+"""Share of their time that layers gain by a batch axis that goes last: the middle of the table of
+granularity, 1.2 times as fast."""
 VECTOR_ELEMENTS = 16
-"""Elements of f32 in a vector, of AVX-512: rows that are shorter leave some of each empty."""
+"""Elements of f32 in a vector of AVX-512: shorter rows leave a part of each empty."""
 TURNED_ELEMENT_NS = 1.0
-"""Nanoseconds to turn an element of an array that is given or asked for batch first. Measured under
-XLA: 0.2 of rows of 3 to 9 elements, 1.1 of 64 (Xeon with AVX-512, jaxlib 0.10.2)."""
+"""Nanoseconds to transpose an element of an input or output with its batch axis first. Measured
+under XLA: 0.2 of rows of 3 to 9 elements, 1.1 of 64 (Xeon with AVX-512, jaxlib 0.10.2)."""
 SCATTERED_ELEMENT_NS = 10.0
-"""Nanoseconds to take an element of a row whose elements lie apart: measured."""
+"""Nanoseconds to read an element of a row whose elements are not contiguous: measured."""
 
 # ---- inputs that loops read across (transforms/vectorize/transpose_inputs.py)
 
@@ -115,7 +114,7 @@ MAX_STRIP_BYTES = 1 << 20
 MIN_STRIPPED_POINTS = 512
 """Points of a range; shorter ones, of less than two tiles, are read whole."""
 
-# ---- points that are given, computed at once (transforms/iteration_domains/)
+# ---- iterations that wait for nothing, peeled into one batch (transforms/peel/)
 
 MIN_PEELED_POINTS = 16
 """Points that wait for nothing of their loop and are worth an axis: a guess, one vector of f32."""
@@ -158,7 +157,7 @@ MIN_DECIDED_NS = 20_000.0
 """Nanoseconds of work that a condition on data leaves out at one of its points before its dims stay
 loops for it, where they could be axes. A guess, between that work and that of one large product."""
 MAX_GUARDED_SHARE = 0.5
-"""Share of points; what is asked for more often is computed everywhere. A guess."""
+"""Share of points; an equation that is demanded more often is computed everywhere. A guess."""
 MAX_GUARD_DEPTH = 4
 """Branches in branches that are looked through for the one point at which they are not zero: those
 of a gradient are two. A guess."""
@@ -219,26 +218,26 @@ interrupts a launch, and whoever asks to stop is to wait for a few seconds at mo
 LAUNCH_NS = 2.5e3
 """Nanoseconds of a launch beside its work; the measurement is not on record."""
 LAUNCH_ARRAY_NS = 3.5e3
-"""Nanoseconds of every array that a launch is given; the measurement is not on record."""
+"""Nanoseconds of a launch for each of its operands; the measurement is not on record."""
 MIN_OVERLAPPED_NS = 1e5
 """Nanoseconds of work that no host call waits for which are worth a launch of their own: several
 times what a launch of some arrays costs."""
 
-# ---- what is kept (transforms/rematerialize.py, compiling for a budget)
+# ---- stored and recomputed values (transforms/rematerialize.py, compiling for a budget)
 
 MEMORY_PRICE = 1.3
-"""Times its traffic that a byte which is held is worth: above 1, so that of ties the smaller
+"""The price of a stored byte, as a multiple of its traffic: above 1, so that the smaller of equals
 wins."""
 BUDGET_MEMORY_PRICES = (16.0, 256.0, 4096.0)
-"""The same where a program has to fit a budget, one after the other. A guess."""
+"""The prices that are tried, in order, to fit a program into a budget. A guess."""
 BUDGET_TILE_ROWS = (128, 32)
-"""Rows of a tile where that does not do: a quarter, and a sixteenth, of `ROWS_PER_TILE`."""
+"""Rows of a tile if that is not enough: a quarter, and a sixteenth, of `ROWS_PER_TILE`."""
 MIN_OFFLOADED = "1MiB"
-"""Bytes of a store that is worth a launch for each of its points whatever else is kept: a guess."""
+"""Bytes of a store from which it is worth a launch for each of its points: a guess."""
 DISK_PAGE = "4KiB"
 """Bytes that a disk moves at least."""
 MIN_FREED_BYTES = 1 << 16
-"""Bytes that are worth a line of the host program to let go of. A guess."""
+"""Bytes that are worth a line of the host program to free them. A guess."""
 MAX_PEAK_CANDIDATES = 64
 """Amounts that may be the peak for other bounds; of more, those that others cover are dropped, by
 comparing each with each."""
@@ -259,11 +258,11 @@ ARENA_SEARCH_NODES = 500
 ARENA_SEARCH_HALVINGS = 24
 """Halvings of the sizes between the load and the arena of greedy: to a cache line of a GiB."""
 ARENA_SOLVER_TRIES = 6
-"""Sizes of the arena at which a solver of the user is asked: each may take minutes."""
+"""Sizes of the arena for which a user's solver is called: each may take minutes."""
 MAX_ISL_SECONDS = 10
-"""Seconds of a processor for a question to isl: REINFORCE, of 207 statements, takes 3."""
+"""CPU seconds for a schedule by isl: REINFORCE, of 207 statements, takes 3."""
 ISL_MIN_BOUND = 8
-"""What isl may assume that bounds are at least, where they are: it takes much longer without."""
+"""The lower limit of bounds that isl may assume, if it holds: isl takes much longer without."""
 
 # ---- JAX (backends/jax/)
 

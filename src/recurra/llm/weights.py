@@ -70,10 +70,6 @@ class Weights:
     def nbytes(self) -> int:
         return sum(a.nbytes for a in self.arrays.values())
 
-    def of_layer(self, layer: int) -> dict[str, np.ndarray]:
-        """Views of the weights of one layer."""
-        return {n: self.arrays[n][layer] for n in self.arrays if not of_all(n)}
-
 
 def parts(config: DecoderConfig) -> Iterator[WeightPart]:
     """Yield every tensor in the files of a model, with its place."""

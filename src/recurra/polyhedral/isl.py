@@ -168,19 +168,6 @@ def condition(points: isl.Set, among: isl.Set) -> Expr:
     return TRUE if expr is None else expr  # without a form: a superset of the points
 
 
-def sample(points: isl.Set | isl.Map) -> dict[str, int] | None:
-    """One point, by name, of a set or of a map's domain; None if it is empty."""
-    if points.is_empty():
-        return None
-    s = points.domain() if isinstance(points, isl.Map) else points
-    p = s.sample_point()
-    return {
-        str(s.get_dim_name(kind, k)): p.get_coordinate_val(kind, k).to_python()
-        for kind in (isl.dim_type.param, isl.dim_type.set)
-        for k in range(s.dim(kind))
-    }
-
-
 @lru_cache(maxsize=1 << 16)
 def first(box: tuple[tuple[int, int], ...], where: Expr) -> tuple[int, ...] | None:
     """The first point d0, d1, .. of a box, ends included, at which `where` holds."""

@@ -157,7 +157,7 @@ class AutoresetEpisodes(Episodes):
         return *self.o, self._tick(token)
 
     def step(self, *args: Array) -> tuple[Array | np.int32, ...]:
-        """As `Episodes.step`, but with the next and the final observation, [B, ..] each."""
+        """Step as `Episodes.step`, but return the next and the final observation, [B, ..] each."""
         *action, token = args
         next_token = self._tick(token)
         assert self.rows is not None

@@ -111,15 +111,8 @@ Compile = Callable[["Context", Mapping[Any, int]], TrainingProgram]
 
 # Fields of a recipe that change how it runs, not its results.
 RUNNING = (
-    "iterations",
-    "resume",
-    "out",
-    "check",
-    "memory",
-    "placement",
-    "islands",
-    "json",
-    "config",
+    *("iterations", "resume", "out", "check", "memory", "placement"),
+    *("islands", "json", "config"),
 )
 
 

@@ -363,8 +363,8 @@ class NumberCheck(gymnasium.Wrapper):
     def _expect_numbers(self, observation: object, method: str, where: str = "") -> None:
         """Raise NotANumber for None and masked elements, in any part of an observation."""
         if isinstance(observation, (dict, tuple)):
-            keyed = isinstance(observation, dict)
-            for k, x in observation.items() if keyed else enumerate(observation):
+            parts = observation.items() if isinstance(observation, dict) else enumerate(observation)
+            for k, x in parts:
                 self._expect_numbers(x, method, f"{where}[{k!r}]")
             return
         is_text = isinstance(observation, str)

@@ -45,7 +45,7 @@ def called(
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
     promised = [x.sizes(plan.sizes) for x in _results(node)]
     convert = None if shards is not None else _result_converter(plan, node, backend, readers)
-    kept = [k for k in range(len(node.args)) if plan.accesses[statement, k] == "store"]
+    kept = [k for k in range(len(node.args)) if plan.access(statement, k) == "store"]
     homes = {k: plan.stores[plan.store_of(node.args[k].name)] for k in kept}
     rows = [k for k, s in homes.items() if s.room and statement in samplers(plan, s)]
     stored = [k for k in kept if k not in rows]

@@ -394,7 +394,7 @@ def _hands_on_variables(program: Program) -> bool:
         a.name
         for n in plan.graph.nodes.values()
         for k, a in enumerate(n.args)
-        if (n.name, k) in plan.accesses and plan.accesses[n.name, k] == "store"
+        if (n.name, k) in plan.accesses and plan.access(n.name, k) == "store"
     }
     return not any(a.dim == dim for n in read if n in plan.stores for a in plan.stores[n].kept)
 

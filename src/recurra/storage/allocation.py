@@ -92,7 +92,7 @@ def lives(plan: StoragePlan) -> tuple[Life, ...]:
     for name in (*plan.stores, *plan.homes):
         users[plan.store_of(name)] += [s.name for s in plan.statements.writers[name]]
     for r in dependences(plan.statements):
-        if plan.accesses[r.sink, r.k] == "store":
+        if plan.access(r.sink, r.k) == "store":
             users[plan.store_of(r.ref.name)].append(r.sink)
     ranges: list[Life] = []
     unwritten = read_unwritten(plan)
@@ -118,7 +118,7 @@ def read_unwritten(plan: StoragePlan) -> set[str]:
     a tile, past the end of rows. Such values are masked afterwards, but must be finite."""
     out = {name for name, s in plan.stores.items() if s.tiled is not None}
     for r in dependences(plan.statements):
-        if plan.accesses[r.sink, r.k] == "store" and any(
+        if plan.access(r.sink, r.k) == "store" and any(
             isinstance(e, Slice) and (e.pad is not None or e.loose) for e in r.ref.index
         ):
             out.add(plan.store_of(r.ref.name))

@@ -30,7 +30,7 @@ SHOWN = 4
 
 @dataclass(frozen=True)
 class Offload:
-    """Which stores are offloaded, and to which tier.
+    """The choice of stores to offload, and their tier.
 
     Args:
         least: bytes from which a store is offloaded (None: 1 MiB, or 4 KiB if none is that large).

@@ -70,6 +70,10 @@ class StoragePlan:
         """The store that a statement writes, if its array has one."""
         return self.store_of(self.statements[statement].array)
 
+    def access(self, statement: str, index: int) -> AccessKind:
+        """The access to operand `index` of a statement."""
+        return self.accesses[statement, index]
+
     @cached_property
     def around(self) -> dict[str, tuple[int, ...]]:
         """The ids of the loops around each statement."""
@@ -82,7 +86,7 @@ class StoragePlan:
         return [
             k
             for k, a in enumerate(node.args)
-            if self.accesses[node.name, k] != "now"
+            if self.access(node.name, k) != "now"
             or self.around[a.name] != self.around[node.name]
             or not self.around[node.name]
             or a.name in active
@@ -286,8 +290,9 @@ class _Planner:
     def seed(self) -> None:
         """Make the merge of `merge(x0, x[t-1])` the carried variable x, which starts as x0."""
         initial: dict[tuple[int, str], dict[str, str | None]] = {}
+        before = {key for key, access in self.accesses.items() if access == "before"}
         for r in dependences(self.graph):
-            if self.accesses[r.sink, r.k] == "before":
+            if (r.sink, r.k) in before:
                 loop = self.common_loops(r.source, r.sink)[-1]
                 initial.setdefault((loop.id, r.source), {})[r.sink] = self.first_value(r, loop)
         for (loop_id, source), values in initial.items():

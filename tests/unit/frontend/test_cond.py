@@ -14,7 +14,7 @@ from everywhere import BACKENDS, everywhere, interpreted
 from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.context import Context
 from recurra.ir.statement import Statement
-from recurra.schedule.reference_executor import run_statements
+from reference_executor import run_statements
 
 
 def statements(program: Any) -> list[Statement]:

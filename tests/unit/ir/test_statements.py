@@ -26,9 +26,9 @@ from recurra.polyhedral.boxes import Box, split_boxes
 from recurra.schedule import allen_kennedy
 from recurra.schedule.allen_kennedy import schedule
 from recurra.schedule.lower_values import lower_values
-from recurra.schedule.reference_executor import run_statements
-from recurra.schedule.statement_verifier import verify_statements
 from recurra.transforms.canonicalize.canonicalize import canonicalize
+from reference_executor import run_statements
+from statement_verifier import verify_statements
 
 JACOBI = """
 dims t<T, i<I, j<J

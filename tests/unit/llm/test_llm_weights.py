@@ -45,7 +45,8 @@ def test_packed(folder: Path):
     d, q, kv, f = 64, 64, 32, 96
     assert w.config == configs.load(folder)
     for layer in range(4):
-        mine, pre = w.of_layer(layer), f"model.layers.{layer}."
+        mine = {n: a[layer] for n, a in w.arrays.items() if not weights.of_all(n)}
+        pre = f"model.layers.{layer}."
         qkv, both = mine["qkv"], mine["gate_up"]
         assert (qkv.shape, both.shape) == ((d, q + 2 * kv), (d, 2 * f))
         for at, end, name in ((0, q, "q"), (q, q + kv, "k"), (q + kv, q + 2 * kv, "v")):
@@ -232,7 +233,7 @@ def test_jax_reads_weights_where_they_lie(folder: Path):
     from recurra.backends.jax.region import JaxBackend
 
     borrow, w = JaxBackend().from_dlpack, weights.load(folder)
-    large = [x for n, x in w.of_layer(3).items() if n in ("qkv", "o", "gate_up", "down")]
+    large = [a[3] for n, a in w.arrays.items() if n in ("qkv", "o", "gate_up", "down")]
     for x in (*w.arrays.values(), *large):
         assert borrow(x).unsafe_buffer_pointer() == x.ctypes.data
 

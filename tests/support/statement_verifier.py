@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from itertools import chain
 
+import islpy
+
 from recurra.ir.expr import TRUE, Expr
 from recurra.ir.graph import Ref
 from recurra.ir.statement import Array, Statement, StatementGraph
@@ -35,11 +37,11 @@ def _verify_writes(array: Array, graph: StatementGraph, sizes: Mapping[str, int]
             yield f"{s.name} writes {s.write} outside of {array.name}{array.domain}"
         for other, places in zip(writers, written[:-1], strict=False):
             if not places.is_disjoint(written[-1]):
-                at = isl.sample(places.intersect(written[-1]))
+                at = sample(places.intersect(written[-1]))
                 yield f"{other.name} and {s.name} both write {array.name} at {at}"
     left = _unwritten(whole, written)
     if array.name in graph.outputs and not left.is_empty():
-        yield f"no statement writes {array.name} at {isl.sample(left)}"
+        yield f"no statement writes {array.name} at {sample(left)}"
 
 
 def _verify_reads(
@@ -62,7 +64,7 @@ def _verify_reads(
         made = (_access(w, w.write, w.where, array, sizes).range() for w in graph.writers[a.name])
         left = _unwritten(read, made)
         if not left.is_empty():
-            place = isl.sample(left)
+            place = sample(left)
             yield f"{statement.name} reads {a}, and no statement writes {a.name} at {place}"
 
 
@@ -94,3 +96,16 @@ def _access(
 
 def _size_constraints(sizes: Mapping[str, int]) -> list[str]:
     return [f"{n} = {v}" for n, v in sizes.items()]
+
+
+def sample(points: isl.Set | isl.Map) -> dict[str, int] | None:
+    """One point, by name, of a set or of a map's domain; None if it is empty."""
+    if points.is_empty():
+        return None
+    s = points.domain() if isinstance(points, isl.Map) else points
+    p = s.sample_point()
+    return {
+        str(s.get_dim_name(kind, k)): p.get_coordinate_val(kind, k).to_python()
+        for kind in (islpy.dim_type.param, islpy.dim_type.set)
+        for k in range(s.dim(kind))
+    }
