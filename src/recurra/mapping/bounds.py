@@ -43,17 +43,13 @@ def bound(
     """Return the best bound found in this time; at worst the reward of placing everything."""
     begun = time.monotonic()
     program = Relaxation(flat(problem))
-    best = Bound(program.most(), "everything")
-    if which != "milp":
-        best = _lower(best, _solve_lp(program, seconds), "lp")
+    bounds = [Bound(program.most(), "everything")]
+    if which != "milp" and (reward := _solve_lp(program, seconds)) is not None:
+        bounds.append(Bound(reward, "lp"))
     left = seconds - (time.monotonic() - begun)
-    if which != "lp" and left > 0:
-        best = _lower(best, _solve_milp(program, left, near), "milp")
-    return best
-
-
-def _lower(best: Bound, found: int | None, how: Literal["lp", "milp"]) -> Bound:
-    return best if found is None or found >= best.reward else Bound(found, how)
+    if which != "lp" and left > 0 and (reward := _solve_milp(program, left, near)) is not None:
+        bounds.append(Bound(reward, "milp"))
+    return min(bounds, key=lambda x: x.reward)
 
 
 def _solve_lp(program: Relaxation, seconds: float) -> int | None:

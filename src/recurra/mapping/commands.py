@@ -6,7 +6,8 @@ import json
 import runpy
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import extract_tb
@@ -75,11 +76,11 @@ class Solve:
         chosen = engine(self.engine)
         print(f"{problem}\n{chosen.description}", file=sys.stderr)
         curve: list[tuple[float, int]] = []
-        with _SolverBar(self.seconds, problem, shown=not self.json) as bar:
+        with _progress_bar(self.seconds, problem, shown=not self.json) as update:
 
             def progress(spent: float, reward: int, solution: Solution) -> None:
                 curve.append((spent, reward))
-                bar.update(spent, reward)
+                update(spent, reward)
 
             solution = solve(problem, self.seconds, self.seed, progress, chosen)
         return self.report(problem, solution, curve, chosen.description)
@@ -140,30 +141,25 @@ class Solve:
             return None
 
 
-class _SolverBar:
-    """A progress bar on standard error, if that is a terminal."""
+@contextmanager
+def _progress_bar(
+    seconds: float, problem: Problem, *, shown: bool
+) -> Generator[Callable[[float, int], None]]:
+    """Show a progress bar on standard error, if that is a terminal; yield its update function."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    def __init__(self, seconds: float, problem: Problem, *, shown: bool) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[best]}"))
+    disable = not (shown and console.is_terminal)
+    with Progress(*columns, console=console, transient=True, disable=disable) as bar:
+        task = bar.add_task("searching", total=seconds, best="")
 
-        self.seconds, self.total = seconds, max(1, problem.total)
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[best]}"))
-        self.progress = Progress(*columns, console=console, transient=True)
-        self.progress.disable = not (shown and console.is_terminal)
-        self.task = self.progress.add_task("searching", total=seconds, best="")
+        def update(spent: float, reward: int) -> None:
+            best = f"{reward / max(1, problem.total):.4f} after {spent:.1f} s"
+            bar.update(task, completed=min(spent, seconds), best=best)
 
-    def __enter__(self) -> _SolverBar:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def update(self, spent: float, reward: int) -> None:
-        best = f"{reward / self.total:.4f} after {spent:.1f} s"
-        self.progress.update(self.task, completed=min(spent, self.seconds), best=best)
+        yield update
 
 
 @dataclass(frozen=True)

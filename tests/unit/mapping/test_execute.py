@@ -32,14 +32,7 @@ from recurra.mapping.execute.jax_workloads import from_jax, workload_of
 from recurra.mapping.execute.memories import PAGE, Memory, SlowMemory
 from recurra.mapping.execute.prepared_workload import PreparedWorkload, execute
 from recurra.mapping.execute.ram import HUGE, DiskFile, Ram, pages
-from recurra.mapping.execute.workload import (
-    SMALLEST,
-    Array,
-    Operation,
-    TensorSpec,
-    Workload,
-    unmapped,
-)
+from recurra.mapping.execute.workload import SMALLEST, Operation, TensorSpec, Workload, unmapped
 from recurra.mapping.execute.workload_problem import problem_of
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import InvalidSolution
@@ -65,7 +58,7 @@ class Prices:
         return nbytes // self.rate + out
 
 
-def mix(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
+def mix(operands: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
     """Numbers that tell every operand and output apart, and hardly ever repeat."""
     for j, y in enumerate(map(np.asarray, outputs)):
         total = np.full(y.size, 0.1 * (j + 1), np.float32)
@@ -115,7 +108,7 @@ def late(self: Transfer, slow: SlowMemory, done: int) -> int:
     return prompt(self, slow, done)
 
 
-def same(found: Sequence[Array], wanted: Sequence[Array]) -> bool:
+def same(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> bool:
     return [x.tobytes() for x in found] == [x.tobytes() for x in wanted]
 
 
@@ -156,7 +149,7 @@ def every_mapping(random: Random, memory: Memory) -> None:
                 assert same(execution.results(), wanted)
 
 
-def doubling(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
+def doubling(operands: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
     np.add(operands[0], operands[0], out=outputs[0])
 
 
@@ -276,7 +269,7 @@ def test_the_bench_tells_measured_beside_simulated(chain: Workload, tmp_path: Pa
 def test_a_result_with_other_bits_is_no_row(chain: Workload, tmp_path: Path) -> None:
     calls = 0
 
-    def changing(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def changing(operands: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         nonlocal calls
         calls += 1
         outputs[0][...] = calls
@@ -391,7 +384,7 @@ def test_an_engine_that_fails(
 
 
 def test_an_instruction_that_fails(chain: Workload, tmp_path: Path) -> None:
-    def failing(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def failing(operands: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         raise ValueError("no number")
 
     steps = (*chain.operations[:3], Operation("last", (3,), (4,), failing))

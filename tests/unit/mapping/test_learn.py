@@ -19,6 +19,7 @@ from random_mappings import random_problem
 from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
+from recurra.mapping.learn import network, network_inputs
 from recurra.mapping.learn.acting import (
     Lanes,
     play_preferences,
@@ -30,22 +31,7 @@ from recurra.mapping.learn.actors import ActorPool, ActorRequest
 from recurra.mapping.learn.command import MapTrainCommand
 from recurra.mapping.learn.demonstrations import demonstrations
 from recurra.mapping.learn.learner import GameLearner
-from recurra.mapping.learn.network import (
-    convolved,
-    expected_value,
-    initial,
-    predict,
-    represent,
-    two_hot,
-)
-from recurra.mapping.learn.network_inputs import (
-    AHEAD,
-    SAME,
-    GameView,
-    legal,
-    program_features,
-    view_games,
-)
+from recurra.mapping.learn.network_inputs import GameView, legal, program_features, view_games
 from recurra.mapping.learn.planning import Forest, PlannedActions, mctx_module, planner
 from recurra.mapping.learn.replay import Replay, returns, rows_of, segments_of
 from recurra.mapping.learn.search_by_learning import play_and_learn
@@ -76,12 +62,12 @@ def at_random(random: np.random.Generator) -> Any:
 @pytest.mark.slow
 def test_numbers_become_distributions_and_back() -> None:
     x = jnp.array([-1.0, -0.25, -1e-4, 0.0, 1e-6, 0.3, 1.0, 7.0])
-    found = two_hot(x, 41)
+    found = network.two_hot(x, 41)
     assert np.allclose(found.sum(-1), 1)
     assert ((found > 0).sum(-1) <= 2).all()
-    again = expected_value(jnp.log(found + 1e-30))
+    again = network.expected_value(jnp.log(found + 1e-30))
     assert np.allclose(again, jnp.clip(x, -1, 1), atol=1e-5)
-    assert two_hot(jnp.array(0.25), 5).tolist() == [0, 0, 0, 1, 0]  # √0.25 = 0.5
+    assert network.two_hot(jnp.array(0.25), 5).tolist() == [0, 0, 0, 1, 0]  # √0.25 = 0.5
 
 
 @pytest.mark.parametrize(
@@ -94,7 +80,7 @@ def test_a_convolution_is_a_sum_over_windows(side: int, size: int, stride: int) 
     out = -(-side // stride)
     missing = max(0, (out - 1) * stride + size - side)
     padded = np.pad(x, ((0, 0), *[(missing // 2, missing - missing // 2)] * 2, (0, 0)))
-    found = convolved(w, "k", jnp.asarray(x), stride)
+    found = network.convolved(w, "k", jnp.asarray(x), stride)
     assert found.shape == (3, out, out, 5)
     for i, j in np.ndindex(out, out):
         window = padded[:, i * stride : i * stride + size, j * stride : j * stride + size]
@@ -116,9 +102,9 @@ def test_buffers_in_view_are_those_that_come() -> None:
         f = flat(random_problem(Random(k), 20))
         n, near = len(f.size), program_features(f)
         for i in range(n):
-            same = [j for j in range(i + 1, n) if f.tensor[j] == f.tensor[i]][:SAME]
-            wanted = [*(j if j < n else n for j in range(i, i + 1 + AHEAD)), *same]
-            assert near.rows[i].tolist() == wanted + [n] * (1 + AHEAD + SAME - len(wanted))
+            same = [j for j in range(i + 1, n) if f.tensor[j] == f.tensor[i]][: network_inputs.SAME]
+            wanted = [*(j if j < n else n for j in range(i, i + 1 + network_inputs.AHEAD)), *same]
+            assert near.rows[i].tolist() == wanted + [n] * (near.rows.shape[1] - len(wanted))
         assert np.isfinite(near.table).all()
         assert not near.table[n].any()
 
@@ -167,9 +153,8 @@ def test_demonstrations_are_cut_into_pieces() -> None:
         game.advance()
         to_come = played.reward - game.reward - int(expected[-1] - expected[start])
         assert worth == pytest.approx(to_come, abs=1e-4 * problem.total)
-        assert np.allclose(
-            returns(pieces.reward, pieces.discount, pieces.value[:, -1]), pieces.value, atol=1e-4
-        )
+        values = returns(pieces.reward, pieces.discount, pieces.value[:, -1])
+        assert np.allclose(values, pieces.value, atol=1e-4)
         assert play_preferences(f, PYTHON, preferences_of(played.solution)).reward >= 0
 
 
@@ -289,7 +274,7 @@ def test_planning_with_the_game_finds_what_is_best(search: Any) -> None:
     most = best_from(games[0], problem)
     forest = Forest(f, s.cells, np.zeros(len(f.size) + 1, np.int64), games)
     near = program_features(f)
-    weights = initial(s, near, 0)
+    weights = network.initial(s, near, 0)
     plan = planner(s)
     moves = 0
     while not games[0].done:
@@ -324,7 +309,7 @@ def test_planners_keep_to_the_rules(planning: Any) -> None:
     s = replace(TINY, planning=planning)
     f = flat(playable(4))
     lanes, near = Lanes(f, PYTHON, reference(f, PYTHON), s.lanes, s.cells), program_features(f)
-    weights, plan = initial(s, near, 0), planner(s)
+    weights, plan = network.initial(s, near, 0), planner(s)
     for k in range(12):
         heat = np.linspace(0, 1, s.lanes, dtype=np.float32)[:, None]
         found = plan(weights, near, lanes.views, jax.random.key(k), heat)
@@ -388,8 +373,8 @@ def test_what_is_shown_is_learned() -> None:
     states = GameView(*(x[:, :-1].reshape(-1, *x.shape[2:]) for x in piece.views))
 
     def right() -> float:
-        h = represent(TINY, learner.weights, learner.program, states)
-        logits = np.where(legal(states), predict(learner.weights, h).policy, -1e9)
+        h = network.represent(TINY, learner.weights, learner.program, states)
+        logits = np.where(legal(states), network.predict(learner.weights, h).policy, -1e9)
         return float((logits.argmax(-1) == piece.action.ravel()).mean())
 
     before = right()
@@ -419,7 +404,7 @@ def test_an_actor_that_dies_is_replaced_and_the_best_is_kept() -> None:
     s = replace(TINY, pool="processes", actors=1, planning="none")
     said: list[str] = []
     pool = ActorPool(problem, None, s, 0, said.append)
-    weights = initial(s, program_features(flat(problem)), 0)
+    weights = network.initial(s, program_features(flat(problem)), 0)
     try:
         first = pool.answer(ActorRequest(weights, 1.0))
         assert first.segments.action.shape == (s.lanes, s.segment)

@@ -17,13 +17,7 @@ import pytest
 from mapping.test_execute import N, files_end_at, mix, random_answer, random_workload, same
 from recurra import cli
 from recurra.errors import RecurraError
-from recurra.mapping.execute import (
-    cost_measurement,
-    noise_shrinkage,
-    prepared_workload,
-    table_measurement,
-    workload_step,
-)
+from recurra.mapping.execute import cost_measurement, prepared_workload, table_measurement
 from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.cost_measurement import Gauge
 from recurra.mapping.execute.latency_tables import Subsets, Tables
@@ -32,14 +26,7 @@ from recurra.mapping.execute.noise_shrinkage import shrink_by_noise, shrunk_medi
 from recurra.mapping.execute.prepared_workload import execute
 from recurra.mapping.execute.ram import Ram
 from recurra.mapping.execute.table_measurement import RUNS, measure_tables
-from recurra.mapping.execute.workload import (
-    Array,
-    Compute,
-    Operation,
-    TensorSpec,
-    Workload,
-    unmapped,
-)
+from recurra.mapping.execute.workload import Compute, Operation, TensorSpec, Workload, unmapped
 from recurra.mapping.execute.workload_problem import problem_of, uses
 from recurra.mapping.simulate import simulate
 from recurra.mapping.solvers import solver_of
@@ -67,7 +54,7 @@ class Clock:
         self.here.moved = True
 
     def computing(self, ticks: int) -> Compute:
-        def compute(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def compute(operands: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
             self.ticks += self.computes * ticks
             mix(operands, outputs)
 
@@ -88,7 +75,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     monkeypatch.setattr(SlowMemory, "read", reading)
     monkeypatch.setattr(SlowMemory, "write", writing)
-    for module in (cost_measurement, prepared_workload, workload_step, table_measurement):
+    for module in (cost_measurement, prepared_workload, table_measurement):
         monkeypatch.setattr(module, "perf_counter", found)
     return found
 
@@ -200,7 +187,7 @@ def test_or_what_has_more_has_no_table(clock: Clock, tmp_path: Path) -> None:
 
 
 def in_place(clock: Clock) -> Workload:
-    """TensorSpec 3 is written over 0, 4 over 3; 2 is read, too."""
+    """Tensor 3 is written over 0, 4 over 3; 2 is read, too."""
     same_size = TensorSpec((N,))
     steps = (
         Operation("over", (0, 2), (3,), clock.computing(16), ((0, 3),)),
@@ -233,7 +220,7 @@ def test_instructions_compute_on_true_values(seed: int, tmp_path: Path) -> None:
     wanted: dict[str, list[bytes]] = {}
 
     def checked(x: Operation) -> Operation:
-        def compute(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def compute(operands: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
             x.compute(operands, outputs)
             found = [y.tobytes() for y in outputs]
             assert found == wanted.setdefault(x.name, found)
@@ -359,7 +346,7 @@ def test_runs_that_disagree_count_by_their_medians(clock: Clock, tmp_path: Path)
     """And instructions sum up to what runs took."""
     calls = 0
 
-    def odd(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def odd(operands: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         nonlocal calls
         calls += 1
         clock.ticks += 1000 if calls % 16 == 0 else 10
@@ -399,11 +386,9 @@ def test_errors_come_from_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(found[:, 0], medians)
     np.testing.assert_allclose(found[:, 1], 10 * (1 - 3 / 400) + 3 * LEFT * (1 - 1 / 36))
     np.testing.assert_allclose(shrunk_medians([x[1:2] for x in samples], expected)[:, 1], medians)
-    monkeypatch.setattr(noise_shrinkage, "MEDIAN", 0.0)
+    monkeypatch.setattr("recurra.mapping.execute.noise_shrinkage.MEDIAN", 0.0)
     odd = np.array([[1.0, 2.0], [1.5, 3.0], [100.0, 1.0]])
-    np.testing.assert_allclose(
-        shrunk_medians([odd, odd + 1], expected[:2]), [[1.5, 2.0], [2.5, 3.0]]
-    )
+    np.testing.assert_allclose(shrunk_medians([odd, odd + 1], expected[:2]), [[1.5, 2], [2.5, 3]])
 
 
 def test_what_is_expected_are_sums(
@@ -479,7 +464,7 @@ def test_who_interrupts_it_leaves_nothing(clock: Clock, tmp_path: Path) -> None:
 def test_an_instruction_that_fails_is_named(clock: Clock, tmp_path: Path) -> None:
     calls = 0
 
-    def failing(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def failing(operands: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         nonlocal calls
         calls += 1
         if calls > 10:

@@ -19,9 +19,9 @@ from recurra.mapping.execute.cost_measurement import Gauge, MeasuredCosts
 from recurra.mapping.execute.latency_tables import Subsets, Tables
 from recurra.mapping.execute.memories import Bytes
 from recurra.mapping.execute.noise_shrinkage import Floats, shrunk_medians
+from recurra.mapping.execute.prepared_workload import WorkloadStep
 from recurra.mapping.execute.workload import Workload
 from recurra.mapping.execute.workload_problem import addresses, slow_addresses, uses
-from recurra.mapping.execute.workload_step import WorkloadStep
 from recurra.storage.mapping_problem import VARIED
 
 RUNS = 16  # of the program, in a round
