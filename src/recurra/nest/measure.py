@@ -27,7 +27,7 @@ from recurra.nest.target import VectorTarget
 from recurra.nest.threads import Team
 from recurra.nest.timer import Seconds, call_times, cpu_times, run_times
 
-GLIMPSE = 16  # a nest with long runs is first judged by such a fraction of its work
+SAMPLED_WORK = 16  # a nest with long runs is first judged by such a fraction of its work
 LONG = 0.002  # seconds: no run of this length is undisturbed, so its CPU time is measured
 PAGE, PAST = 4096, 16  # bytes: the C library's large blocks begin so far after a page's beginning
 
@@ -161,7 +161,7 @@ class Evaluator:
         self.measured += 1
         try:
             if self.best is not None and self.best > LONG and not nest.packs:
-                seconds = self._glimpse(nest)
+                seconds = self._estimate(nest)
                 if seconds > self.protocol.hopeless * self.best:
                     return self.problem.flops / seconds / 1e9
             loaded = kernel(nest, self.target)
@@ -175,7 +175,7 @@ class Evaluator:
                 del self._kept[max(self._kept, key=lambda k: self._kept[k][0])]
         return self.problem.flops / found.seconds / 1e9
 
-    def _glimpse(self, nest: Nest) -> float:
+    def _estimate(self, nest: Nest) -> float:
         """Estimate the seconds of a run from the first trips of its outer loops.
 
         A run cannot be stopped, and the worst nests take a hundred times as long as the best. The
@@ -183,7 +183,7 @@ class Evaluator:
         """
         left, share = dict(self.problem.extents), 1.0
         for index, step in nest.steps:
-            if share < GLIMPSE:
+            if share < SAMPLED_WORK:
                 share *= left[index] / min(step, left[index])
                 left[index] = min(step, left[index])
         loaded = kernel(restricted(nest, left), self.target)

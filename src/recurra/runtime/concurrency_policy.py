@@ -45,9 +45,9 @@ class Judged:
             return
         since = time.perf_counter()
         try:
-            self.stretch.go_on()
+            self.stretch.resume()
             yield self.stretch
-            self.stretch.stop()
+            self.stretch.pause()
             self.seconds = time.perf_counter() - since
         except BaseException:
             self.stretch = _stretch(self.stretch.judgment)

@@ -111,11 +111,11 @@ class Executor:
             if stretch.direct and function is not None:
                 function(*args, **kwargs)
                 stretch.count = count = stretch.count + 1
-                if count & 31 == 0 and stretch.over(waited=False):
+                if count & 31 == 0 and stretch.may_end(waited=False):
                     self._next_stretch()
                 return RAN
         except BaseException as cause:
-            return self._settle_straight(launch_of(kernel, args, kwargs), cause)
+            return self._settle_at_once(launch_of(kernel, args, kwargs), cause)
         finally:
             serial.owner = 0
             serial.free = True
@@ -127,7 +127,7 @@ class Executor:
         """Launch through the window, or at once while that is timed or the launch is unusual."""
         if self._stretch.straight and self._outer is None:
             nested = self._serial.is_mine()
-            done = self._serial.run(lambda: self._straight(kernel, args, kwargs, nested=nested))
+            done = self._serial.run(lambda: self._run_at_once(kernel, args, kwargs, nested=nested))
             if done is not None:
                 return done
         if self._outer is not None:
@@ -171,11 +171,11 @@ class Executor:
         if self.policy == "never":
             while not launch.done:
                 pool.help(lambda: launch.done, (launch,))
-        elif learning and self.judgment.tiny(launch.kind) and pool.window.claim(ticket):
+        elif learning and self.judgment.is_tiny(launch.kind) and pool.window.claim(ticket):
             pool.counts.inlined += 1
             pool.run(ticket)
         pool.wake_workers(but=self._own)
-        if learning and self._stretch.over(waited=False):
+        if learning and self._stretch.may_end(waited=False):
             pool.empty()
             self._next_stretch()
         return True
@@ -188,11 +188,9 @@ class Executor:
         if self._outer is not None:
             return self._outer.called(name, since, *reads)
         seconds = self._pool.record_span(name, since)
-        if (
-            self.policy == "learn" and self._stretch.timed
-        ):  # with and without the window, so that stretches do equal work
+        if self.policy == "learn" and self._stretch.timed:  # either way, for equal work
             kind = Outside(name)
-            self.judgment.durations.learn(kind, seconds)
+            self.judgment.durations.record(kind, seconds)
             self._stretch.launched.append((Task(name, segments(reads)), kind))
         return None
 
@@ -215,11 +213,11 @@ class Executor:
         except WindowError as error:
             hint = "name its arrays one by one, or wait for all that was launched: run.drain()"
             raise WindowError(error.what, facts=error.facts, hint=hint, loc=here()) from None
-        self._after_straight(lambda: None)
+        self._when_alone(lambda: None)
         pool = self._pool
         if not (pool.launches or pool.poisoned):
             return None
-        inside = self._within()  # a kernel runs when its reads are done
+        inside = self._is_in_kernel()  # a kernel runs when its reads are done
         with pool.lock:
             pending = [x for x in pool.launches.values() if overlap(x.task.writes, reads)]
             while not inside and not all(x.done for x in pending):
@@ -247,23 +245,23 @@ class Executor:
         stretch, pool = self._stretch, self._pool
         if not stretch.straight or stretch.timed or self._serial.owner or pool.launches:
             return False
-        return pool.poisoned.is_clear() and not stretch.over(waited=True)
+        return pool.poisoned.is_clear() and not stretch.may_end(waited=True)
 
     def settle(self) -> None:
         """Wait until every launch is done, failed or not."""
-        if self._within():
+        if self._is_in_kernel():
             raise WindowError(
                 "a kernel waits for the end of its own window",
                 facts="it is itself in flight",
                 hint="call drain() outside of kernels",
             )
-        self._after_straight(self._waited)
+        self._when_alone(self._end_idle_stretch)
         with self._pool.lock:
             self._pool.empty()
             if not self._stretch.straight:
-                self._waited()
+                self._end_idle_stretch()
 
-    def _within(self) -> bool:
+    def _is_in_kernel(self) -> bool:
         """Return whether this thread runs a kernel of this executor."""
         return self._serial.is_mine() or threading.get_ident() in self._pool.running
 
@@ -278,17 +276,17 @@ class Executor:
         if not self._pool.launches and self._pool.state == "open":
             self._stretch.end(healthy=not self._pool.poisoned)
 
-    def _waited(self) -> None:
+    def _end_idle_stretch(self) -> None:
         """End a stretch, if it may, where nothing is in flight."""
-        if self.policy == "learn" and self._stretch.over(waited=True):
+        if self.policy == "learn" and self._stretch.may_end(waited=True):
             self._next_stretch()
 
-    def _after_straight(self, then: Callable[[], None]) -> None:
+    def _when_alone(self, then: Callable[[], None]) -> None:
         """Call `then` when no other thread runs kernels without the window."""
         if self._stretch.straight and not self._serial.is_mine():
             self._serial.run(then)
 
-    def _straight(
+    def _run_at_once(
         self, kernel: KernelFunction, args: Args, kwargs: Kwargs, *, nested: bool
     ) -> Launch | None:
         """Run a kernel without the window, with the lock of serial launches held.
@@ -308,25 +306,25 @@ class Executor:
             pool.number(launch)
             pool.note("start", launch)
             _, cause = pool.timed(launch, alone=launch.wrapper.threaded)
-            return self._settle_straight(launch, cause)
+            return self._settle_at_once(launch, cause)
         try:
             kernel.function(*args, **kwargs)
         except BaseException as cause:
-            return self._settle_straight(launch_of(kernel, args, kwargs), cause)
+            return self._settle_at_once(launch_of(kernel, args, kwargs), cause)
         stretch.count += 1
         if stretch.timed:
             stretch.record_call(kernel, args, kwargs)
-        if stretch.count & 31 == 0 and stretch.over(waited=False):
+        if stretch.count & 31 == 0 and stretch.may_end(waited=False):
             self._next_stretch()
         return RAN
 
-    def _settle_straight(self, launch: Launch, cause: BaseException | None) -> Launch:
+    def _settle_at_once(self, launch: Launch, cause: BaseException | None) -> Launch:
         args, kwargs = launch.arguments
         self._pool.settle(launch, None, cause)
         self._stretch.count += 1
         if self._stretch.timed:
             self._stretch.record_call(launch.wrapper, args, kwargs)
-        if cause is not None or self._stretch.over(waited=False):
+        if cause is not None or self._stretch.may_end(waited=False):
             self._next_stretch()
         if isinstance(cause, KeyboardInterrupt):
             raise cause
@@ -370,16 +368,16 @@ class Executor:
 
     def stop(self) -> list[KernelError]:
         """Close, and return the errors that were not raised yet."""
-        self._after_straight(lambda: None)
+        self._when_alone(lambda: None)
         with self._pool.lock:
             errors = self._pool.close()
-            self._no_stretch()
+            self._reset_stretch()
         for worker in self._pool.workers:
             worker.join()
         self._pool.workers.clear()
         return errors
 
-    def _no_stretch(self) -> None:
+    def _reset_stretch(self) -> None:
         """Let later launches see that the executor is closed."""
         self._stretch = Stretch(self.judgment, ran=self._stretch.alone())
 
@@ -387,7 +385,7 @@ class Executor:
 
     def before_fork(self) -> None:
         """Settle, unless a kernel of this executor forks, and take the lock."""
-        if self._pool.state == "open" and not self._within():
+        if self._pool.state == "open" and not self._is_in_kernel():
             self.settle()
         self._pool.lock.acquire()
 
@@ -401,7 +399,7 @@ class Executor:
         self._serial = TokenLock()
         if running and self._pool.state == "open":
             self._pool.state = "forked"
-            self._no_stretch()
+            self._reset_stretch()
 
     # showing
 

@@ -36,7 +36,7 @@ class Durations:
     def __init__(self) -> None:
         self._seconds: dict[Hashable, float] = {}
 
-    def learn(self, kind: Hashable, seconds: float) -> None:
+    def record(self, kind: Hashable, seconds: float) -> None:
         before = self._seconds.get(kind, seconds)
         self._seconds[kind] = before + NEW * (seconds - before)
 
@@ -61,21 +61,21 @@ class Judgment:
         self.durations = Durations()
         self.trial = Trial()
         self.predicted: float | None = None  # the gain of the first stretch
-        self.wake = 0.0  # s: latency of a sleeping thread
+        self.wake_seconds = 0.0  # latency of a sleeping thread
         self._weights: dict[Hashable, float] = {}  # constant during a trial
 
-    def tiny(self, kind: Hashable) -> bool:
+    def is_tiny(self, kind: Hashable) -> bool:
         """Return whether a worker costs more than running such a kernel in place."""
         expected = self.durations.expect(kind)
-        return expected is not None and expected < max(TINY, min(self.wake, SOON * TINY))
+        return expected is not None and expected < max(TINY, min(self.wake_seconds, SOON * TINY))
 
-    def woke(self, seconds: float) -> None:
+    def record_wake_up(self, seconds: float) -> None:
         """Record the latency of a sleeping thread, with outliers capped."""
-        self.wake += NEW * (min(seconds, 2 * self.wake + TINY) - self.wake)
+        self.wake_seconds += NEW * (min(seconds, 2 * self.wake_seconds + TINY) - self.wake_seconds)
 
-    def large(self, kind: Hashable) -> bool:
+    def is_large(self, kind: Hashable) -> bool:
         """Return whether the duration of a kind is known and worth more than one thread."""
-        return self.durations.expect(kind) is not None and not self.tiny(kind)
+        return self.durations.expect(kind) is not None and not self.is_tiny(kind)
 
     def next(self, now: float) -> bool:
         """Return whether the next stretch goes through the window."""
@@ -85,7 +85,7 @@ class Judgment:
             self._weights.clear()
         return on
 
-    def ended(
+    def record_stretch(
         self, on: bool, seconds: float, launched: Sequence[tuple[Task, Hashable]], now: float
     ) -> None:
         """Record the duration of a stretch of these launches."""

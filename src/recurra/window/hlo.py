@@ -77,7 +77,7 @@ class _Unroller:
         parameters = self.flow(self.module.entry).parameters
         values = self.flow(self.module.entry).values
         arguments = {
-            k: {p: self.fresh(values[v].nbytes) for p, v in leaves.items()}
+            k: {p: self.new_segment(values[v].nbytes) for p, v in leaves.items()}
             for k, leaves in parameters.items()
         }
         self.run(self.module.entry, arguments)
@@ -87,7 +87,7 @@ class _Unroller:
             self.flows[computation] = flow(self.module, computation, self.costs)
         return self.flows[computation]
 
-    def fresh(self, size: int) -> Segment:
+    def new_segment(self, size: int) -> Segment:
         """Allocate addresses."""
         at = self.free
         self.free += -(-max(size, 1) // ALIGN) * ALIGN
@@ -100,7 +100,7 @@ class _Unroller:
             where |= {v: arguments[k][p] for p, v in leaves.items()}
         for v, value in enumerate(f.values):
             if v not in where and value.step < 0:  # a constant
-                where[v] = self.fresh(value.nbytes)
+                where[v] = self.new_segment(value.nbytes)
         for step in f.steps:
             if len(self.kernels) >= MOST:
                 self.full = True
@@ -143,7 +143,7 @@ class _Unroller:
             self.wait_for({p: where[v] for p, v in flow.leaves(instruction.operands[0]).items()})
         old = {new: old for old, new in step.in_place}
         for v in step.writes:
-            where[v] = where[old[v]] if v in old else self.fresh(flow.values[v].nbytes)
+            where[v] = where[old[v]] if v in old else self.new_segment(flow.values[v].nbytes)
         results = max(1, sum(s.count for _, s in instruction.shape.leaves()))
         matrix = step.work.matrix > 0
         ctas = -(-results // (TILE if matrix else BLOCK))

@@ -14,8 +14,8 @@ from recurra.window.kernel import dependences
 from recurra.window.task import Task
 
 
-class _What(Enum):
-    """The kinds of events, which are ends of something."""
+class _Ended(Enum):
+    """What has ended at an event."""
 
     LAUNCHED = "the program has launched a task"
     WORKER = "a task, on another thread"
@@ -65,57 +65,57 @@ class _ListSchedule:
         self._next = self._entered = 0  # tasks that the program has begun to launch; has launched
         self._busy = False  # the program
         self._ready: list[int] = []
-        self._events: list[tuple[float, int, _What]] = []
+        self._events: list[tuple[float, int, _Ended]] = []
         self._now = 0.0
 
     def end(self) -> float:
         """Return the time at which everything is done."""
-        self._act()
+        self._start_ready()
         while self._events:
-            self._now, k, what = heapq.heappop(self._events)
-            if what is _What.LAUNCHED:
+            self._now, k, ended = heapq.heappop(self._events)
+            if ended is _Ended.LAUNCHED:
                 self._entered = k + 1
-                self._offer(k)
+                self._enqueue_if_ready(k)
             else:
-                self._done(k)
-            if what is _What.WORKER:
+                self._finish(k)
+            if ended is _Ended.WORKER:
                 self._idle += 1
             else:
                 self._busy = False
-            self._act()
+            self._start_ready()
         return self._now
 
-    def _act(self) -> None:
+    def _start_ready(self) -> None:
         while self._idle and self._ready:
             self._idle -= 1
-            self._begin(heapq.heappop(self._ready), _What.WORKER)
+            self._start(heapq.heappop(self._ready), _Ended.WORKER)
         if not self._busy:
-            self._go_on()
+            self._continue_program()
 
-    def _go_on(self) -> None:
+    def _continue_program(self) -> None:
         """Let the program do its next task, or a ready one while it waits."""
         k = self._next
         more = k < len(self._takes)
         if more and self._outside[k] and not self._missing[k]:
             self._entered = self._next = k + 1
-            self._begin(k, _What.PROGRAM)
+            self._start(k, _Ended.PROGRAM)
         elif more and not self._outside[k] and self._room:
             self._room -= 1
             self._next, self._busy = k + 1, True
-            heapq.heappush(self._events, (self._now + self._overhead, k, _What.LAUNCHED))
+            heapq.heappush(self._events, (self._now + self._overhead, k, _Ended.LAUNCHED))
         elif self._ready:
-            self._begin(heapq.heappop(self._ready), _What.PROGRAM)
+            self._start(heapq.heappop(self._ready), _Ended.PROGRAM)
 
-    def _begin(self, index: int, who: _What) -> None:
-        self._busy = self._busy or who is _What.PROGRAM
-        heapq.heappush(self._events, (self._now + self._takes[index], index, who))
+    def _start(self, index: int, end: _Ended) -> None:
+        self._busy = self._busy or end is _Ended.PROGRAM
+        heapq.heappush(self._events, (self._now + self._takes[index], index, end))
 
-    def _done(self, index: int) -> None:
+    def _finish(self, index: int) -> None:
         self._room += not self._outside[index]
         for d in self._after[index]:
             self._missing[d] -= 1
-            self._offer(d)
+            self._enqueue_if_ready(d)
 
-    def _offer(self, index: int) -> None:
+    def _enqueue_if_ready(self, index: int) -> None:
         if index < self._entered and not self._missing[index] and not self._outside[index]:
             heapq.heappush(self._ready, index)

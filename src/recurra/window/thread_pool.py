@@ -143,7 +143,7 @@ class KernelPool:
         finally:
             self.running.pop(me, None)
         if seconds is not None and not alone:
-            self.judgment.durations.learn(launch.kind, seconds)
+            self.judgment.durations.record(launch.kind, seconds)
         self._finish(ticket, error, cause)
         if isinstance(cause, KeyboardInterrupt):
             raise cause
@@ -207,7 +207,7 @@ class KernelPool:
 
     def _all_threads(self, launch: Launch) -> bool:
         """Return whether a kernel may use all threads: only if it is alone in flight, and large."""
-        alone = len(self.launches) == 1 and self.judgment.large(launch.kind)
+        alone = len(self.launches) == 1 and self.judgment.is_large(launch.kind)
         self.counts.alone_with_all_threads += alone
         return alone
 
@@ -245,7 +245,7 @@ class KernelPool:
         finally:
             self._idle -= 1
         if self._woken:
-            self.judgment.woke(time.perf_counter() - self._woken)
+            self.judgment.record_wake_up(time.perf_counter() - self._woken)
             self._woken = 0.0
 
     def _replace_worker(self, worker: threading.Thread) -> None:

@@ -34,13 +34,13 @@ class Stretch:
     count: int = 0
     ran: int = 0  # launches one by one, before this stretch
     since: float = field(default_factory=time.perf_counter)
-    before: float = 0.0  # seconds before `stop`
+    before: float = 0.0  # seconds before `pause`
 
     def alone(self) -> int:
         """Count the launches that ran one by one, until now."""
         return self.ran + (self.count if self.straight else 0)
 
-    def over(self, *, waited: bool) -> bool:
+    def may_end(self, *, waited: bool) -> bool:
         """Return whether the stretch may end; `waited` if nothing is in flight."""
         if not (self.timed or self.straight):
             return waited  # until failures are reported
@@ -58,7 +58,9 @@ class Stretch:
             for wrapper, args, kwargs in self.calls:
                 task = Task(wrapper.name) if wrapper.kind else wrapper.task(*args, **kwargs)
                 kinds.append((task, kind_of(wrapper, task)))
-            self.judgment.ended(not self.straight, self.before + now - self.since, kinds, now)
+            self.judgment.record_stretch(
+                not self.straight, self.before + now - self.since, kinds, now
+            )
         on, self.ran = self.judgment.next(now), self.alone()
         self.straight = healthy and not on
         self.timed = on or self.judgment.trial.examining
@@ -70,12 +72,12 @@ class Stretch:
     def record_call(self, wrapper: Wrapper, args: Args, kwargs: Kwargs) -> None:
         self.calls.append((wrapper, (), {}) if wrapper.kind else (wrapper, args, kwargs))
 
-    def stop(self) -> None:
+    def pause(self) -> None:
         """Stop the clock, while nothing is launched."""
         self.before += time.perf_counter() - self.since
 
-    def go_on(self) -> None:
-        """Start the clock again, after `stop`."""
+    def resume(self) -> None:
+        """Start the clock again, after `pause`."""
         self.since = time.perf_counter()
 
 

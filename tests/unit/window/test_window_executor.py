@@ -254,12 +254,12 @@ def judged(seconds_on: float, seconds_off: float) -> Judgment:
     """Two chains of long kernels, and a clock that says how long stretches take either way."""
     judgment, now = Judgment(threads=2, slots=32), 0.0
     launched = [(Task("long", writes=(Segment(8 * (k % 2), 8),)), "long") for k in range(SAMPLE)]
-    judgment.durations.learn("long", 1e-3)
+    judgment.durations.record("long", 1e-3)
     for _ in range(20):
         on = judgment.next(now)
         seconds = seconds_on if on else seconds_off
         now += seconds
-        judgment.ended(on, seconds, launched, now)
+        judgment.record_stretch(on, seconds, launched, now)
     assert judgment.predicted == pytest.approx(2, rel=0.1)
     return judgment
 
@@ -272,13 +272,13 @@ def test_what_pays_stays_on_by_the_clock_not_by_prediction() -> None:
 
 def test_what_is_learned() -> None:
     judgment = Judgment(2, 32)
-    assert not judgment.tiny("k")
-    assert not judgment.large("k")
-    judgment.durations.learn("k", TINY / 2)
-    assert judgment.tiny("k")
+    assert not judgment.is_tiny("k")
+    assert not judgment.is_large("k")
+    judgment.durations.record("k", TINY / 2)
+    assert judgment.is_tiny("k")
     for _ in range(30):
-        judgment.durations.learn("k", 4 * TINY)
-    assert judgment.large("k")
+        judgment.durations.record("k", 4 * TINY)
+    assert judgment.is_large("k")
     assert judgment.durations.expect("k") == pytest.approx(4 * TINY, rel=0.01)
 
 
