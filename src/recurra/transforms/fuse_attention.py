@@ -272,7 +272,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Make softmax(q·k)·v over a range of the past one op where the backend's kernel pays."""
+    """Make softmax(q·k)·v over a range of the past one op if the backend's kernel is faster."""
     if cx.target.kernel is None:
         return graph
     new, choices = attention(graph, cx.sizes, cx.target.kernel, cx.tuning.attention)

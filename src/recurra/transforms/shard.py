@@ -246,7 +246,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Make the program that of one of several workers, for its own rows."""
+    """Turn the program into that of one of several workers, for its own rows."""
     cx.shard = choose(graph, cx.sizes, cx.workers)
     cx.sizes = cx.shard.sizes(cx.sizes)
     cx.remark(cx.shard)

@@ -456,7 +456,7 @@ class _Peeling:
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether enough points of a loop that has products are given before it."""
+    """Tell whether enough points of a loop with products are known before it."""
     chunk, fewest = cx.tuning.chunk or 1, cx.tuning.given
     nodes = graph.nodes.values()
     dims = {d for n in nodes if isinstance(n.op, Einsum) for d in n.domain.dims}
@@ -465,7 +465,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Take points that wait for nothing of a loop, such as those of a prompt, out of it."""
+    """Peel points that do not depend on the loop, such as those of a prompt, off it."""
     tuning = cx.tuning
     new, decided = split(graph, cx.sizes, tuning.given, cx.target.rows, tuning.chunk)
     cx.is_split = bool(decided)

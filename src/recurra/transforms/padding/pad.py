@@ -230,7 +230,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Give axes whose length changes with a dim one length, and a mask where it matters."""
+    """Give axes whose length changes with a dim one length, and mask them where it matters."""
     return pad(widened(graph), cx.sizes)
 
 

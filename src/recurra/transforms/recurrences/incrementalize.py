@@ -62,7 +62,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Make recurrences of sums over growing ranges, and few sums of those over windows."""
+    """Turn sums over growing ranges into recurrences, and those over windows into few sums."""
     return split_windows(lift(graph, cx.sizes), cx.sizes)
 
 

@@ -208,7 +208,7 @@ def _order(graph: Rewriting, before: Graph) -> list[str]:
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether a range is read that grows with a dim."""
+    """Tell whether a range that grows with a dim is read."""
     return any_grows(graph)
 
 

@@ -42,7 +42,7 @@ def has_small_products(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run_products(graph: Graph, cx: CompileContext) -> Graph:
-    """Make products of few rows that wait for nothing of their loop ahead of it, at all points."""
+    """Compute products of few rows that read nothing of their loop ahead of it, at all points."""
     return _distributed(graph, cx, cx.memory_price, (LoopGroup.products_ahead,))
 
 
@@ -56,7 +56,7 @@ def has_loops(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Make what loops do not order ahead of them, or behind them, and hold nothing more for it."""
+    """Compute what loops do not order before or after them, if that holds nothing more."""
     return _distributed(graph, cx, inf, (LoopGroup.ahead, LoopGroup.behind))
 
 

@@ -94,7 +94,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Transpose the inputs of which loops read columns."""
+    """Transpose inputs whose columns loops read one by one."""
     for n in list(graph.nodes.values()):
         new = transposed(graph, n, cx.sizes)
         if new is not None and fuel().burn("an input that loops read across → turned", n.name):
