@@ -23,7 +23,7 @@ from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut
 from recurra.transforms.compile_context import CompileContext, Pass
-from recurra.transforms.strip_mine.tile import equations_over, untiled
+from recurra.transforms.strip_mine.tile import equations_over, first_untileable
 from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile
 
 HINT = "leave groups out"
@@ -123,7 +123,7 @@ def _expect_independent_rows(graph: Graph, groups: Groups, sizes: Mapping[str, i
         for a in n.args:
             if dim in graph[a.name].domain and not _reads_all_rows(graph, n, a, groups, sizes):
                 raise _refusal(n, f"{name} reads {a}")
-    bad = untiled(graph, groups.tile, sizes, but=groups.chained)
+    bad = first_untileable(graph, groups.tile, sizes, but=groups.chained)
     if bad is not None:
         raise _refusal(bad, f"{bad.name}, of each row, is read by more than its own row")
 
@@ -137,7 +137,7 @@ def _reads_all_rows(
     return isinstance(node.op, Call) and first and full_length(ref.slices[0], groups.of, sizes)
 
 
-def grouped(graph: Graph, groups: Groups) -> Graph:
+def split_into_groups(graph: Graph, groups: Groups) -> Graph:
     """Return the program whose rows take turns."""
     z, e = Sym(groups.tile.outer), Sym(groups.tile.inner)
     nodes: dict[str, Node] = {}
@@ -238,7 +238,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     found = find(graph, cx.sizes, cx.groups, cx.workers)
     cx.turns, cx.axes = (found.dim,), split_axes(cx.axes, found)
     cx.remark(found)
-    return grouped(graph, found)
+    return split_into_groups(graph, found)
 
 
 BATCH_GROUPS = Pass("batch_groups", run, applies)

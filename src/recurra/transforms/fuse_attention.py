@@ -88,7 +88,7 @@ def attention(
         dims = (symbols(found.range.lo) | symbols(found.range.hi)) & ordered.keys()
         return bool(dims) and all(found.y.name in ordered[d] for d in dims)
 
-    choices = [priced(graph, sizes, kernel, f, asked) for f in attentions(graph) if is_in_loop(f)]
+    choices = [price(graph, sizes, kernel, f, asked) for f in attentions(graph) if is_in_loop(f)]
     for c in choices:
         y = c.found.y
         if c.is_fused and fuel().burn("softmax(q·k)·v → attention", y.name):
@@ -221,7 +221,7 @@ def _by_number(
     return None
 
 
-def priced(
+def price(
     graph: Graph,
     sizes: Mapping[str, int],
     kernel: AttentionKernel,
