@@ -1,10 +1,10 @@
-"""Rows take turns at the host, so that some of them act while the others are stepped.
+"""Split rows into groups that take turns at the host: one acts while the others are stepped.
 
     step[t] = call(a[0:B,t], token)          step[t,bz<2] = call(a[bz,0:8,t], token, group=(bz, 2))
     o[b,t+1] = pick(step, at_=b)        →    o[bz,be,t+1] = pick(step[t,bz], at_=be)
 
-Everything over the rows is split in two dims; the calls of each group hang on a string of their
-own. The dim that counts groups comes last: a step of all groups before the next step of any.
+The dim of the rows is split in two. The calls of each group depend on a chain of tokens of their
+own. The dim that counts groups comes last: all groups take a step before any takes the next.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from dataclasses import dataclass, replace
 from recurra.errors import ScheduleError
 from recurra.ir.dims import Role
 from recurra.ir.expr import Expr, Sym, mul
-from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
-from recurra.ir.output_axes import Axes
+from recurra.ir.graph import Graph, Node, Ref, full_length
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Call, Item
 from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut
 from recurra.transforms.compile_context import CompileContext, Pass
-from recurra.transforms.strip_mine.tile import equations_over, untiled
+from recurra.transforms.strip_mine.tile import equations_over, first_untileable
 from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile
 
 HINT = "leave groups out"
@@ -31,12 +30,12 @@ HINT = "leave groups out"
 
 @dataclass(frozen=True)
 class Groups:
-    """The rows `of` a program in `count` groups: `calls` and what hangs on `strings` of them."""
+    """The rows `of` a program in `count` groups; `chained` are calls, results and tokens."""
 
     of: Range
     count: int
     tile: Tile
-    strings: frozenset[str]
+    chained: frozenset[str]
 
     @property
     def dim(self) -> str:
@@ -52,7 +51,7 @@ class Groups:
 
 
 def find(graph: Graph, sizes: Mapping[str, int], count: int, workers: int = 1) -> Groups:
-    """Find how the rows of a program can take turns; raises ScheduleError where they cannot."""
+    """Find how the rows of a program can take turns; raises ScheduleError if they cannot."""
     if workers > 1:
         raise ScheduleError(
             "rows that workers share cannot take turns",
@@ -86,13 +85,13 @@ def find(graph: Graph, sizes: Mapping[str, int], count: int, workers: int = 1) -
     members = frozenset(equations_over(graph, dim))
     rows = total // count
     halves = split_dim(graph, dim, rows, sizes, Role.GROUPS)
-    g = Groups(r, count, Tile(dim, rows, members, halves), _strings(graph, calls, dim))
-    _expect(graph, g, sizes)
+    g = Groups(r, count, Tile(dim, rows, members, halves), _chained(graph, calls, dim))
+    _expect_independent_rows(graph, g, sizes)
     return g
 
 
-def _strings(graph: Graph, calls: Iterable[Node], dim: str) -> frozenset[str]:
-    """The calls, their results, and what one call hands on to another without the rows."""
+def _chained(graph: Graph, calls: Iterable[Node], dim: str) -> frozenset[str]:
+    """The calls, their results, and equations without the rows between one call and another."""
 
     def reached(step: Mapping[str, list[str]]) -> set[str]:
         todo, out = [n.name for n in calls], {n.name for n in calls}
@@ -108,52 +107,51 @@ def _strings(graph: Graph, calls: Iterable[Node], dim: str) -> frozenset[str]:
     return frozenset(items | (reached(after) & reached(before)))
 
 
-def _expect(graph: Graph, groups: Groups, sizes: Mapping[str, int]) -> None:
-    """Rows must be apart: nothing but calls and sums takes more of them than one."""
-    for name in groups.strings:
+def _expect_independent_rows(graph: Graph, groups: Groups, sizes: Mapping[str, int]) -> None:
+    """Refuse programs in which anything but calls and sums reads more than its own row."""
+    dim = groups.of.dim
+    for name in groups.chained:
         n = graph[name]
         if name in graph.outputs:
             raise _refusal(n, f"{name} is put out")
         for reader, k in graph.readers[name]:
-            if reader.name not in groups.strings and not _own_row(reader, k, groups.of.dim):
+            op = reader.op
+            own_row = isinstance(op, Pick) and op.axis == 0 and op.at_ == Sym(dim) and k == 0
+            if reader.name not in groups.chained and not own_row:
                 raise _refusal(reader, f"{reader.name} reads all rows of {name} at once")
         for a in n.args:
-            if groups.of.dim in graph[a.name].domain and not _whole(graph, n, a, groups, sizes):
+            if dim in graph[a.name].domain and not _reads_all_rows(graph, n, a, groups, sizes):
                 raise _refusal(n, f"{name} reads {a}")
-    bad = untiled(graph, groups.tile, sizes, but=groups.strings)
+    bad = first_untileable(graph, groups.tile, sizes, but=groups.chained)
     if bad is not None:
         raise _refusal(bad, f"{bad.name}, of each row, is read by more than its own row")
 
 
-def _own_row(node: Node, index: int, dim: str) -> bool:
-    """Does it take the own row out of what all rows have?"""
-    op = node.op
-    return isinstance(op, Pick) and op.axis == 0 and op.at_ == Sym(dim) and index == 0
+def _reads_all_rows(
+    graph: Graph, node: Node, ref: Ref, groups: Groups, sizes: Mapping[str, int]
+) -> bool:
+    """Tell whether a call has all rows as the first axis of an operand."""
+    e = ref.index[graph[ref.name].domain.dims.index(groups.of.dim)]
+    first = ref.slices[:1] == (e,)
+    return isinstance(node.op, Call) and first and full_length(ref.slices[0], groups.of, sizes)
 
 
-def _whole(graph: Graph, node: Node, ref: Ref, groups: Groups, sizes: Mapping[str, int]) -> bool:
-    """Does a call take all rows as its first axis?"""
-    found = [e for e in ref.index if isinstance(e, Slice)]
-    r = graph[ref.name].domain
-    (e,) = [e for e, x in zip(ref.index, r, strict=True) if x.dim == groups.of.dim]
-    return (
-        isinstance(node.op, Call) and found[:1] == [e] and full_length(found[0], groups.of, sizes)
-    )
-
-
-def grouped(graph: Graph, groups: Groups) -> Graph:
-    """The program whose rows take turns."""
+def split_into_groups(graph: Graph, groups: Groups) -> Graph:
+    """Return the program whose rows take turns."""
     z, e = Sym(groups.tile.outer), Sym(groups.tile.inner)
     nodes: dict[str, Node] = {}
     for n in graph.nodes.values():
-        if n.name in groups.strings:
-            n = _turn(graph, groups, n)
-            parts = {k: _part(graph, groups, n, k) for k in _of_all_rows(graph, groups, n)}
-            nodes.update({x.name: x for x in parts.values()})
-            own = {k: Ref(x.name, x.domain.identity) for k, x in parts.items()}
-            n = replace(n, args=tuple(own.get(k, a) for k, a in enumerate(n.args)))
-        elif any(a.name in groups.strings for a in n.args):
-            n = _picked(n, z, e)
+        if n.name in groups.chained:
+            n = _of_group(graph, groups, n)
+            for k in _operands_of_all_rows(graph, groups, n):
+                part = _rows_of_group(graph, groups, n, k)
+                nodes[part.name] = part
+                n = n.with_operand(k, Ref(part.name, part.domain.identity))
+        elif any(a.name in groups.chained for a in n.args):
+            assert isinstance(n.op, Pick)  # of the own row
+            a = n.args[0]
+            args = (Ref(a.name, (*a.index, z)),)
+            n = replace(n, op=replace(n.op, at_=e), args=args)
         nodes[n.name] = n
     split = tile(Graph(nodes, graph.outputs, graph.dims), groups.tile)
     turn = replace(groups.tile.dims[0], range=Range(groups.dim, groups.count))
@@ -161,38 +159,31 @@ def grouped(graph: Graph, groups: Groups) -> Graph:
     return replace(split, dims=dims)
 
 
-def _of_all_rows(graph: Graph, groups: Groups, node: Node) -> list[int]:
+def _operands_of_all_rows(graph: Graph, groups: Groups, node: Node) -> list[int]:
     """The operands of a call that have all rows as an axis, also those of other groups."""
     if not isinstance(node.op, Call) or not node.op.batch_dims:
         return []
     return [
         k
         for k, a in enumerate(node.args)
-        if a.name not in groups.strings
+        if a.name not in groups.chained
         and groups.of.dim not in graph[a.name].domain
         and isinstance(found := graph[a.name].type, Type)
         and found.shape[:1] == (groups.of.hi,)
     ]
 
 
-def _part(graph: Graph, groups: Groups, node: Node, index: int) -> Node:
-    """The rows of one group, of an operand that has all."""
+def _rows_of_group(graph: Graph, groups: Groups, node: Node, index: int) -> Node:
+    """The rows of one group, cut from an operand that has all."""
     a = node.args[index]
     first = mul(Sym(groups.dim), groups.rows)
-    type_ = _of_rows(graph[a.name].type, groups)
+    type_ = _group_type(graph[a.name].type, groups)
     name = f"{node.name}_operand_{index}"
     return Node(name, Cut(axis=0, start=first, size=groups.rows), (a,), node.domain, type_)
 
 
-def _picked(node: Node, group: Expr, row: Expr) -> Node:
-    """A row, taken of its group."""
-    assert isinstance(node.op, Pick)
-    a = Ref(node.args[0].name, (*node.args[0].index, group))
-    return replace(node, op=replace(node.op, at_=row), args=(a,))
-
-
 def split_axes(axes: Iterable[Axes], groups: Groups) -> list[Axes]:
-    """Map the axes of the outputs to those of the program whose rows take turns."""
+    """Return the axes of the outputs in the program whose rows take turns."""
     pair = (groups.tile.outer, groups.tile.inner)
     return [
         (tuple(x for d in dims for x in (pair if d == groups.of.dim else (d,))), names)
@@ -200,37 +191,36 @@ def split_axes(axes: Iterable[Axes], groups: Groups) -> list[Axes]:
     ]
 
 
-def _turn(graph: Graph, groups: Groups, node: Node) -> Node:
-    """One group's call, or a result of it."""
+def _of_group(graph: Graph, groups: Groups, node: Node) -> Node:
+    """The call of one group, or a result of it."""
     args: list[Ref] = []
     for a in node.args:
-        index: list[Index] = list(a.index)
-        if a.name in groups.strings:
-            index.append(Sym(groups.dim))
-        elif groups.of.dim in graph[a.name].domain:
-            (k,) = [k for k, r in enumerate(graph[a.name].domain) if r.dim == groups.of.dim]
-            index[k] = groups.tile.one
-        args.append(Ref(a.name, tuple(index)))
+        dims = graph[a.name].domain.dims
+        if a.name in groups.chained:
+            a = Ref(a.name, (*a.index, Sym(groups.dim)))
+        elif groups.of.dim in dims:
+            a = a.with_index(dims.index(groups.of.dim), groups.tile.one)
+        args.append(a)
     domain = Domain((*node.domain, Range(groups.dim, groups.count)))
     op = node.op
     if isinstance(op, Call) and op.batch_dims:
         assert op.fn.parts is not None, "find has refused it"
-        results = tuple((d, _rows(s, groups)) for d, s in op.results)
-        group = (Sym(groups.dim), groups.count)
-        op = replace(
-            op, fn=op.fn.parts, results=results, batch_dims=(groups.tile.inner,), group=group
-        )
-    return replace(node, op=op, args=tuple(args), domain=domain, type=_of_rows(node.type, groups))
+        results = tuple((d, _group_shape(s, groups)) for d, s in op.results)
+        group, dims = (Sym(groups.dim), groups.count), (groups.tile.inner,)
+        op = replace(op, fn=op.fn.parts, results=results, batch_dims=dims, group=group)
+    type_ = _group_type(node.type, groups)
+    return replace(node, op=op, args=tuple(args), domain=domain, type=type_)
 
 
-def _rows(shape: tuple[Expr | int, ...], groups: Groups) -> tuple[Expr | int, ...]:
+def _group_shape(shape: tuple[Expr | int, ...], groups: Groups) -> tuple[Expr | int, ...]:
+    """A shape, with the rows of one group instead of all rows as the first axis."""
     return (groups.rows, *shape[1:]) if shape[:1] == (groups.of.hi,) else shape
 
 
-def _of_rows(type_: Type | Tuple, groups: Groups) -> Type | Tuple:
+def _group_type(type_: Type | Tuple, groups: Groups) -> Type | Tuple:
     if isinstance(type_, Tuple):
-        return Tuple(tuple(replace(x, shape=_rows(x.shape, groups)) for x in type_.items))
-    return replace(type_, shape=_rows(type_.shape, groups))
+        return Tuple(tuple(replace(x, shape=_group_shape(x.shape, groups)) for x in type_.items))
+    return replace(type_, shape=_group_shape(type_.shape, groups))
 
 
 def _refusal(node: Node, why: str) -> ScheduleError:
@@ -247,7 +237,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     found = find(graph, cx.sizes, cx.groups, cx.workers)
     cx.turns, cx.axes = (found.dim,), split_axes(cx.axes, found)
     cx.remark(found)
-    return grouped(graph, found)
+    return split_into_groups(graph, found)
 
 
 BATCH_GROUPS = Pass("batch_groups", run, applies)

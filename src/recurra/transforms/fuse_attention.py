@@ -1,13 +1,13 @@
-"""Softmax(q·k)·v over a range of the past is one op, where the backend has a kernel.
+"""Make softmax(q·k)·v over a range of the past one op, if the backend has a kernel for it.
 
     s[t<T]: f32[2,t+1] = einsum(q, k[0:t+1], labels='gd,nd->gn')
     p[t<T]: f32[2,t+1] = softmax(s, axis=1)
     y[t<T]: f32[2,4] = einsum(p, v[0:t+1], labels='gn,nd->gd')
  →  y[t<T]: f32[2,4] = attention(q, k[0:t+1], v[0:t+1], scores='gd,nd->gn', values=.., axis=1)
 
-Found by structure: between the products there may be a cap, c·tanh(s/c), and a choice by data that
-hides positions. What else is done with scores, or read of them, leaves them alone. Before `strip`,
-which would take the softmax apart; prompts are taken in chunks before that, by equations.
+Attention is found by its structure: between the products there may be a cap, c·tanh(s/c), and a
+mask that hides positions. If scores are changed in another way, or read elsewhere, they stay. The
+pass runs before `strip_mine`, which would split the softmax; prompts are in chunks by then.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from recurra.transforms.vectorize.plan import loops
 
 @dataclass(frozen=True)
 class FoundAttention:
-    """One attention: the op that it is, what that reads, and the equations that go."""
+    """One attention: the equation `y` that becomes the op, its operands, and the dead equations."""
 
     y: Node
     op: Attention
@@ -55,21 +55,21 @@ class FoundAttention:
 
 @dataclass(frozen=True)
 class AttentionChoice:
-    """The decision on one attention, and its reasons."""
+    """The decision on one attention, with the nanoseconds of both ways."""
 
     found: FoundAttention
     kernel: AttentionKernel
-    alone: float  # nanoseconds
+    alone: float
     tiled: float
     asked: bool | None
 
     @property
-    def taken(self) -> bool:
+    def is_fused(self) -> bool:
         return self.alone < self.tiled if self.asked is None else self.asked
 
     def __str__(self) -> str:
         how = f"{self.kernel.name} {self.alone / 1e3:.0f} µs, equations {self.tiled / 1e3:.0f} µs"
-        what = f"one call of {self.kernel.name}" if self.taken else "equations"
+        what = f"one call of {self.kernel.name}" if self.is_fused else "equations"
         asked = " as asked" if self.asked is not None else ""
         k = self.found.args[1]
         return f"attention {self.found.y.name} over {k}: {what}{asked} ({how})"
@@ -78,37 +78,34 @@ class AttentionChoice:
 def attention(
     graph: Graph, sizes: Mapping[str, int], kernel: AttentionKernel, asked: bool | None = None
 ) -> tuple[Graph, list[AttentionChoice]]:
-    """The graph with attentions in loops as one op where that is asked for, or costs less than
-    tiles; and what was decided."""
+    """Return the graph with attentions in loops as one op if asked for, or cheaper than tiles.
+
+    Also returns the decisions.
+    """
     ordered = loops(graph)
-    found = [f for f in attentions(graph) if _in_a_loop(f, ordered)]
-    choices = [priced(graph, sizes, kernel, f, asked) for f in found]
+
+    def is_in_loop(found: FoundAttention) -> bool:
+        dims = (symbols(found.range.lo) | symbols(found.range.hi)) & ordered.keys()
+        return bool(dims) and all(found.y.name in ordered[d] for d in dims)
+
+    choices = [price(graph, sizes, kernel, f, asked) for f in attentions(graph) if is_in_loop(f)]
     for c in choices:
-        if c.taken and fuel().burn("softmax(q·k)·v → attention", c.found.y.name):
-            graph = lifted(graph, c.found)
+        y = c.found.y
+        if c.is_fused and fuel().burn("softmax(q·k)·v → attention", y.name):
+            nodes = {n: x for n, x in graph.nodes.items() if n not in c.found.gone}
+            nodes[y.name] = replace(y, op=c.found.op, args=c.found.args)
+            graph = replace(graph, nodes=nodes)
     return graph.live(), choices
 
 
-def lifted(graph: Graph, found: FoundAttention) -> Graph:
-    nodes = {n: x for n, x in graph.nodes.items() if n not in found.gone}
-    nodes[found.y.name] = replace(found.y, op=found.op, args=found.args)
-    return Graph(nodes, graph.outputs, graph.dims)
-
-
-def _in_a_loop(found: FoundAttention, ordered: Mapping[str, frozenset[str] | set[str]]) -> bool:
-    """Is it made point by point? What orders nothing becomes an axis, of large products."""
-    dims = (symbols(found.range.lo) | symbols(found.range.hi)) & ordered.keys()
-    return bool(dims) and all(found.y.name in ordered[d] for d in dims)
-
-
 def attentions(graph: Graph) -> list[FoundAttention]:
-    """Find the attentions over ranges, in the order of the graph; no two share an equation."""
-    found = (attention_at(graph, n) for n in graph.nodes.values() if isinstance(n.op, Einsum))
+    """Return the attentions over ranges, in the order of the graph; no two share an equation."""
+    found = (_attention_at(graph, n) for n in graph.nodes.values() if isinstance(n.op, Einsum))
     return [f for f in found if f is not None]
 
 
-def attention_at(graph: Graph, node: Node) -> FoundAttention | None:
-    """The attention whose values are weighted by an equation, if that does."""
+def _attention_at(graph: Graph, node: Node) -> FoundAttention | None:
+    """The attention that ends with an equation, the sum of weighted values, if one does."""
     assert isinstance(node.op, Einsum)
     ins, out = node.op.parts()
     if len(ins) != 2:
@@ -131,7 +128,7 @@ def _of_weights(
 ) -> FoundAttention | None:
     assert isinstance(softmax.op, Softmax)
     gone, reader, at = [softmax.name], softmax, softmax.args[0]
-    hide = _hidden(graph, reader, at)
+    hide = _masking(graph, reader, at)
     if hide is not None:
         gone.append(hide.name)
         reader, at = hide, hide.args[1]
@@ -157,15 +154,15 @@ def _of_weights(
 
 
 def inner(graph: Graph, node: Node, ref: Ref, kind: type[Op]) -> Node | None:
-    """The producer of a read, if it is a `kind` that nothing else reads and that is no output."""
+    """Return the equation behind a read, if its op is a `kind` and nothing else reads it."""
     x = graph[ref.name]
     alone = len(graph.readers[x.name]) == 1 and x.name not in graph.outputs
     mine = isinstance(x.op, kind) and ref.index == x.domain.identity and x.domain == node.domain
     return x if mine and alone else None
 
 
-def _hidden(graph: Graph, node: Node, ref: Ref) -> Node | None:
-    """The choice that hides scores: those themselves, or a number that takes no weight."""
+def _masking(graph: Graph, node: Node, ref: Ref) -> Node | None:
+    """The equation that masks scores: a choice of them or a number that gets no weight."""
     x = inner(graph, node, ref, el.Where)
     if x is None:
         return None
@@ -187,7 +184,7 @@ def _labels(graph: Graph, node: Node) -> tuple[tuple[str, ...], str]:
 
 
 def _cap(graph: Graph, node: Node, ref: Ref) -> tuple[float, list[str], Ref]:
-    """c of c · tanh(s / c), the equations that say so, and s; 0 and `ref` where there is none."""
+    """The c of c · tanh(s / c), the equations of it, and s; 0 and `ref` if there is no cap."""
     outer = _by_number(graph, node, ref, el.Mul)
     if outer is None:
         return 0.0, [], ref
@@ -224,14 +221,14 @@ def _by_number(
     return None
 
 
-def priced(
+def price(
     graph: Graph,
     sizes: Mapping[str, int],
     kernel: AttentionKernel,
     found: FoundAttention,
     asked: bool | None,
 ) -> AttentionChoice:
-    """Price an attention at an average step, as one call and as equations."""
+    """Return the price of an attention at an average step, as one call and as equations."""
     points, most = lengths(sizes, found)
     row = 0
     for a in found.args[1:3]:
@@ -246,7 +243,7 @@ def priced(
 
 
 def _side_by_side(sizes: Mapping[str, int], found: FoundAttention, source: Node) -> int:
-    """Points of a source that are read at one step: rows of a batch."""
+    """The points of a source that are read at one step: rows of a batch."""
     moving = symbols(found.range.lo) | symbols(found.range.hi)
     _, along = found.args[1].parts(source.domain)
     free = [r for r in at_sizes(source.domain, sizes) if r.dim not in moving | along.keys()]
@@ -254,7 +251,7 @@ def _side_by_side(sizes: Mapping[str, int], found: FoundAttention, source: Node)
 
 
 def lengths(sizes: Mapping[str, int], attention: FoundAttention) -> tuple[float, int]:
-    """Points of the range: at an average step, and at most."""
+    """Return the length of the range at an average step, and the largest."""
     box = at_sizes(attention.y.domain, sizes)
     moving = sorted((symbols(attention.range.lo) | symbols(attention.range.hi)) & set(box.dims))
     found: list[int] = []
@@ -275,7 +272,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Make softmax(q·k)·v over a range of the past one op where the backend's kernel pays."""
+    """Make softmax(q·k)·v over a range of the past one op if the backend's kernel is faster."""
     if cx.target.kernel is None:
         return graph
     new, choices = attention(graph, cx.sizes, cx.target.kernel, cx.tuning.attention)

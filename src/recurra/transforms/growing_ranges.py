@@ -1,7 +1,7 @@
-"""Ranges that grow with the steps of a loop, the axes that run along them, and who has these.
+"""Ranges that grow with the steps of a loop, the axes along them, and the equations that have them.
 
 s[t<T]: f32[t+1] = mul(q, x[0:t+1], labels=',a->a')    its axis runs along 0:t+1
-y[t<T]: f32[] = sum(s, axes=(0,))                      folds one
+y[t<T]: f32[] = sum(s, axes=(0,))                      reduces such an axis
 
 Windows max(t-7,0):t+1 and chunks t//8*8:t+1 are such ranges: their ends are steps of the loop.
 """
@@ -33,7 +33,7 @@ from recurra.transforms.vectorize.plan import loops
 
 @dataclass(frozen=True)
 class Growing:
-    """lo:hi:step of the points along `dim`, worth tiles of `size`."""
+    """A range lo:hi:step of the points along `dim`, to be split into tiles of `size`."""
 
     lo: Expr | int
     hi: Expr
@@ -47,14 +47,14 @@ class Growing:
 
     @property
     def most(self) -> int | None:
-        """The most points of a range of first points, such as 0:min(t,4); else None."""
+        """The largest length of a range of first points, such as 0:min(t,4); else None."""
         e = self.hi
         counts = e.args if isinstance(e, Ext) and e.op == "min" and self.lo == 0 else ()
         return next((x for x in counts if isinstance(x, int)), None)
 
     @property
     def length(self) -> Expr | int:
-        """hi - lo; of a window t+1 - max(t-7,0), min(8,t+1)"""
+        """The length hi - lo; t+1 - max(t-7,0) of a window is min(8,t+1)."""
         if isinstance(self.lo, Ext) and self.lo.op == "max":
             return minimum(*(lin([(self.hi, 1), (x, -1)]) for x in self.lo.args))
         return lin([(self.hi, 1), (self.lo, -1)])
@@ -66,7 +66,7 @@ Axes = tuple[Growing | None, ...]
 def grows(
     slice_: Slice, extent: Range, dims: Collection[str], free: frozenset[str] = frozenset()
 ) -> bool:
-    """Tell whether the ends of a range move with `dims`: if some are `free`, with these alone."""
+    """Tell whether the ends of a range move with `dims`; if some are `free`, with these alone."""
     moving = symbols(slice_.hi).intersection(dims)
     if slice_.pad is not None or (slice_.step != 1 and not free) or (free and not moving <= free):
         return False
@@ -90,10 +90,10 @@ def any_grows(graph: Graph) -> bool:
 
 @dataclass
 class GrowingAxes:
-    """The axes that run along growing ranges; `size` as in `strip`.
+    """The axes that run along growing ranges; `size` is that of tiles, or None for the best one.
 
-    `free`: dims that order nothing and are to be loops; if there are any, only their ranges count,
-    also those of every n-th point, and of first points that may be none: they are to be widened.
+    `free` are unordered dims that are to be loops. If there are any, only their ranges count, also
+    those of every n-th point, and those of first points that may be empty, which are then widened.
     """
 
     graph: Graph
@@ -124,17 +124,17 @@ class GrowingAxes:
                 self.ranges[g.part] = replace(g, size=least)
 
     def in_order(self, node: Node, lo: Expr | int, hi: Expr | int) -> bool:
-        """Does the range grow in a loop that orders the equation, and is never empty?"""
+        """Tell whether a range grows in a loop that orders the equation, and is never empty."""
         moving = (symbols(lo) | symbols(hi)) & self.dims
         if not all(d in self.free or node.name in self.ordered[d] for d in moving):
             return False
         most = Growing(lo, hi, "", 0).most if self.free and isinstance(hi, Expr) else None
         if most is not None and self.size is not None and most <= self.size:
-            return True  # it is widened
+            return True  # it will be widened
         return isl.always(compare("<", lo, hi), node.domain)
 
     def tile(self, node: Node, ref: Ref, growing: Growing) -> int:
-        """Points of a tile; 0 where tiles would not pay."""
+        """The points of a tile; 0 if tiles would not pay."""
         most = isl.largest(
             substitute(growing.length, self.sizes), at_sizes(node.domain, self.sizes)
         )
@@ -155,7 +155,7 @@ class GrowingAxes:
     # ---- axes
 
     def of(self, name: str) -> Axes:
-        """The range that each axis of an equation runs along; None for axes of fixed size."""
+        """The growing range along which each axis of an equation runs; None for other axes."""
         if name not in self.known:
             n = self.graph[name]
             shape = shape_of(n.type)
@@ -165,44 +165,43 @@ class GrowingAxes:
         return self.known[name]
 
     def operand(self, ref: Ref) -> Axes:
-        """The same of what is read."""
+        """The growing range along which each axis of a read runs."""
         return (*(None if s.pad else self.at(s) for s in ref.slices), *self.of(ref.name))
 
     def at(self, slice_: Slice) -> Growing | None:
+        """The growing range that a slice is."""
         return self.ranges.get(Slice(slice_.lo, slice_.hi, slice_.step))
 
     def result(self, node: Node) -> Axes:
+        """The growing range along which each axis of a result runs, from those of its operands."""
         shapes = [shape_of(self.graph.read_type(a)) for a in node.args]
-        given = [tuple(x and Along(x.dim, x.part) for x in self.operand(a)) for a in node.args]
-        found = result_axes(node.op, shapes, given) or (None,) * len(shape_of(node.type))
+        runs = [tuple(x and Along(x.dim, x.part) for x in self.operand(a)) for a in node.args]
+        found = result_axes(node.op, shapes, runs) or (None,) * len(shape_of(node.type))
         return tuple(x and self.at(x.part) for x in found)
 
-    # ---- who has them
+    # ---- members
 
     def members(self, growing: Growing) -> frozenset[str] | None:
-        """The equations that have an axis along a range, or fold one; None: it cannot be tiled."""
+        """The equations that have or reduce an axis along a range; None if it cannot be tiled."""
         out: set[str] = set()
         for n in self.graph.nodes.values():
             axes = [self.operand(a) for a in n.args]
             mine = self.of(n.name)
             if growing in mine or any(growing in x for x in axes):
-                if not self.in_tiles(n, growing, axes, mine):
+                if not self.can_tile(n, growing, axes, mine):
                     return None
                 out.add(n.name)
             elif growing.part.count in shape_of(n.type):
-                # of that length, but not made of such a range
-                return None
+                return None  # an axis of that length, which does not come from the range
         return frozenset(out)
 
-    def in_tiles(self, node: Node, growing: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
-        """Can an equation be said tile by tile?"""
-        if (node.name in self.graph.outputs and growing in mine) or not self.in_order(
-            node, growing.lo, growing.hi
-        ):
+    def can_tile(self, node: Node, growing: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
+        """Tell whether an equation can run tile by tile."""
+        if node.name in self.graph.outputs and growing in mine:
             return False
-        if any(x not in (None, growing) for y in (*axes, mine) for x in y):
+        if not self.in_order(node, growing.lo, growing.hi):
             return False
-        if max(y.count(growing) for y in (*axes, mine)) > 1:
+        if any(set(y) - {None, growing} or y.count(growing) > 1 for y in (*axes, mine)):
             return False
         if any(growing in self.of(a.name) and not self.graph.is_identity(a) for a in node.args):
             return False
@@ -217,16 +216,19 @@ class GrowingAxes:
                 return False
 
     def one_label(self, op: Einsum, growing: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
-        """Is the range one label of a contraction?"""
+        """Tell whether the range is one label of a contraction."""
         ins, out = op.parts()
-        named = list(zip(ins, axes, strict=True))
-        labels = {x[k.index(growing)] for x, k in named if growing in k}
-        everywhere = all(growing in k for x, k in named if labels & set(x))
+        pairs = list(zip(ins, axes, strict=True))
+        labels = {x[k.index(growing)] for x, k in pairs if growing in k}
+        everywhere = all(growing in k for x, k in pairs if labels & set(x))
         return len(labels) == 1 and everywhere and (labels <= set(out)) == (growing in mine)
 
 
 def longest_window(places: int) -> int:
-    """The longest window that so many places hold: of one, all or a tile has a second place."""
+    """Return the longest window that a ring of so many places holds.
+
+    A second place is needed for each of its points, or for a tile of them.
+    """
     return max(
         min(places // 2, MIN_STRIPPED_POINTS - 1),
         places - STRIP_POINTS if places >= MIN_STRIPPED_POINTS + STRIP_POINTS else 0,

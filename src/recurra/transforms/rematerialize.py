@@ -153,7 +153,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Decide what later loops read of earlier ones from memory, and what they compute again."""
+    """Decide which values of earlier loops are read from memory, and which are recomputed."""
     phases = dict(cx.phases(graph, free_dims(graph, cx).all))
     free = _stored_anyway(graph, phases)
     for phase in dict.fromkeys(phases.values()):

@@ -1,11 +1,11 @@
-"""Rows of a dim are split over workers, who run one program, each on rows of its own.
+"""Split the rows of a dim over workers, which all run one program, each on rows of its own.
 
     u = uniform(counter=(b, t))               u = uniform(counter=(B*shard+b, t))
     n = value(B*T)                        →   n = value(B*shards*T)
     s = sum(x[0:B,0:T], axes=(0, 1))          p = sum(x[0:B,0:T], axes=(0, 1));  s = allreduce(p)
 
-From here on B is how many rows a worker has, also in an array of all rows that is made row by row:
-y[t<T]: f32[B] = square(x[0:B,t]). Host functions still see all rows.
+Afterwards B is the number of rows of a worker, also in an array of all rows that is computed row by
+row, y[t<T]: f32[B] = square(x[0:B,t]). Host functions still get all rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ APART = (
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a dim cannot be split, where, and how it could be."""
+    """The reason for which a dim cannot be split, the source line, and a hint."""
 
     why: str
     loc: Loc | None = None
@@ -47,7 +47,7 @@ class Refusal:
 
 
 def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
-    """The first dim that orders nothing and can be split; raises ScheduleError if there is none.
+    """Return the first unordered dim that can be split; raises ScheduleError if there is none.
 
     Dims that are axes of some equation come before those along which inputs are only reduced.
     """
@@ -82,7 +82,7 @@ def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
 
 
 def refusal(graph: Graph, sizes: Mapping[str, int], dim: str, workers: int) -> Shard | Refusal:
-    """Find how a dim is split, or why it cannot be."""
+    """Return the split of a dim, or the reason why there is none."""
     r = graph.declared[dim].range
     if r.lo != 0 or not isinstance(r.hi, Sym):
         return Refusal(f"it counts from {r.lo} to {r.hi}")
@@ -102,7 +102,7 @@ def refusal(graph: Graph, sizes: Mapping[str, int], dim: str, workers: int) -> S
 
 @dataclass
 class RowAxes:
-    """The axes of arrays along all rows, of which each is made of the same row of other arrays."""
+    """The axes of arrays along all rows, computed row by row; `known` maps names to axes."""
 
     graph: Graph
     rows: Range
@@ -114,12 +114,12 @@ class RowAxes:
             n.name for n in nodes if isinstance(n.op, (Const, Expand, Reduction, Elementwise))
         ]
         for name in topological(rowwise, lambda n: [a.name for a in self.graph[n].args]):
-            axis = self._made(self.graph[name])
+            axis = self._propagated(self.graph[name])
             if axis is not None and name not in self.graph.outputs:
                 self.known[name] = axis
 
     def of(self, ref: Ref) -> int | None:
-        """The axis of a read that runs along all rows."""
+        """Return the axis of a read that runs along all rows."""
         ranges = 0
         for e, x in zip(ref.index, self.graph[ref.name].domain, strict=True):
             if isinstance(e, Slice) and x.dim == self.rows.dim:
@@ -127,20 +127,20 @@ class RowAxes:
             ranges += isinstance(e, Slice)
         return ranges + self.known[ref.name] if ref.name in self.known else None
 
-    def joined(self, node: Node) -> bool:
-        """Does it reduce all rows to one value, by parts that can be joined?"""
+    def is_reduced(self, node: Node) -> bool:
+        """Tell whether an equation reduces all rows, by a monoid."""
         return (
             isinstance(node.op, Reduction)
             and bool(node.op.monoid)
             and self.of(node.args[0]) in node.op.axes
         )
 
-    def _made(self, node: Node) -> int | None:
-        """The axis along all rows that an op hands on from its operands."""
-        alone = self.rows.dim not in node.domain
-        if not alone or isinstance(node.type, Tuple) or node.type.shape.count(self.rows.hi) != 1:
+    def _propagated(self, node: Node) -> int | None:
+        """The axis along all rows that an op keeps from its operands."""
+        shape = shape_of(node.type)
+        if self.rows.dim in node.domain or shape.count(self.rows.hi) != 1:
             return None
-        axis, found = node.type.shape.index(self.rows.hi), [self.of(a) for a in node.args]
+        axis, found = shape.index(self.rows.hi), [self.of(a) for a in node.args]
         ranks = tuple(len(shape_of(self.graph.read_type(a))) for a in node.args)
         match node.op:
             case Const() | Expand():
@@ -150,11 +150,8 @@ class RowAxes:
                 return axis if kept[axis] == found[0] else None
             case Elementwise():
                 ins, out = node.op.parts(ranks)
-                places = [s.find(out[axis]) for s in ins]
-                same = all(
-                    (-1 if k is None else k) == p for k, p in zip(found, places, strict=True)
-                )
-                return axis if same else None
+                own = [-1 if k is None else k for k in found]
+                return axis if own == [s.find(out[axis]) for s in ins] else None
             case _:
                 return None
 
@@ -162,12 +159,12 @@ class RowAxes:
 def _why_not(
     rows: RowAxes, sizes: Mapping[str, int], node: Node, extent: Range, bound: str
 ) -> str | None:
-    """Say what keeps a worker from computing an equation for its own rows alone, if anything."""
+    """The reason why a worker cannot compute an equation for its own rows alone, if any."""
     for x in node.domain:
         if x != extent and (x.dim == extent.dim or bound in symbols(x.lo) | symbols(x.hi)):
             return f"is over {x}"
-    made = node.name in rows.known or isinstance(node.type, Tuple) or isinstance(node.op, Item)
-    if not made and bound in node.type.mentions():
+    by_row = node.name in rows.known or isinstance(node.type, Tuple) or isinstance(node.op, Item)
+    if not by_row and bound in node.type.mentions():
         return f"is an array of all rows, {node.type}"
     for a in node.args:
         why = _read(rows, sizes, node, a, extent, bound)
@@ -179,27 +176,26 @@ def _why_not(
 def _read(
     rows: RowAxes, sizes: Mapping[str, int], node: Node, ref: Ref, extent: Range, bound: str
 ) -> str | None:
-    """Say what is wrong with a read: a worker may read its own row, or sum over all rows."""
-    apart = rows.joined(node) or node.name in rows.known
+    """The reason why a read is not of the own row, nor a sum over all rows, if any."""
+    by_row = rows.is_reduced(node) or node.name in rows.known
     for e, x in zip(ref.index, rows.graph[ref.name].domain, strict=True):
         if x.dim != extent.dim:
             if {extent.dim, bound} & index_symbols(e):
                 return f"reads {ref}"
         elif isinstance(e, Slice):
-            hosts = (
-                isinstance(node.op, Call) and extent.dim in node.op.batch_dims and rows.of(ref) == 0
-            )
-            if not full_length(e, x, sizes) or not (apart or hosts):
+            op = node.op
+            host = isinstance(op, Call) and extent.dim in op.batch_dims and rows.of(ref) == 0
+            if not full_length(e, x, sizes) or not (by_row or host):
                 return f"reads {ref} as one array"
         elif e != Sym(extent.dim):
             return f"reads another row, {ref}"
-    if ref.name in rows.known and not apart and not isinstance(node.op, Pick):
+    if ref.name in rows.known and not by_row and not isinstance(node.op, Pick):
         return f"reads {ref} as one array"
     return None
 
 
 def _attributes(node: Node, extent: Range, bound: str) -> str | None:
-    """Attributes may say which row it is, where they are numbers."""
+    """The reason why an attribute may not mention the row: it may only as a number."""
     if isinstance(node.op, (Call, Item)) or not node.op.mentions() & {extent.dim, bound}:
         return None
     if isinstance(node.op, Pick):
@@ -211,7 +207,7 @@ def _attributes(node: Node, extent: Range, bound: str) -> str | None:
 
 
 def shard(graph: Graph, shard: Shard) -> Graph:
-    """The program of one worker, for its own bounds, `Shard.sizes`."""
+    """Return the program of one worker, for its own bounds, `Shard.sizes`."""
     b, B = Sym(shard.dim), Sym(shard.bound)
     row, rows = mul(Sym(SHARD), B) + b, mul(Sym(SHARDS), B)
     arrays = RowAxes(graph, graph.declared[shard.dim].range)
@@ -222,9 +218,11 @@ def shard(graph: Graph, shard: Shard) -> Graph:
             continue
         if isinstance(n.op, Symbolic) and n.op.mentions() & {shard.dim, shard.bound}:
             n = replace(n, op=n.op.at({shard.dim: row, shard.bound: rows}))
-        if isinstance(n.op, Pick) and not own_rows(graph, n, n.op, shard.bound):
-            n = replace(n, op=n.op.at({shard.dim: row}))
-        if isinstance(n.op, Reduction) and arrays.joined(n):
+        if isinstance(n.op, Pick):  # from an array of all rows that all workers have
+            shape = graph.read_type(n.args[0]).shape
+            if shard.bound not in symbols(shape[n.op.axis]):
+                n = replace(n, op=n.op.at({shard.dim: row}))
+        if isinstance(n.op, Reduction) and arrays.is_reduced(n):
             own = replace(n, name=graph.fresh(f"{n.name}_own", nodes))
             assert n.op.monoid is not None
             nodes[own.name] = own
@@ -234,14 +232,8 @@ def shard(graph: Graph, shard: Shard) -> Graph:
     return Graph(nodes, graph.outputs, graph.dims)
 
 
-def own_rows(graph: Graph, node: Node, op: Pick, bound: str) -> bool:
-    """Is it picked from what a worker has, not from numbers of all rows that all workers have?"""
-    t = graph.read_type(node.args[0])
-    return bound in symbols(t.shape[op.axis])
-
-
 def reads_all(graph: Graph, ref: Ref, dim: str) -> bool:
-    """Does a read take all rows?"""
+    """Tell whether a read is of all rows."""
     return any(
         r.dim == dim and isinstance(e, Slice)
         for e, r in zip(ref.index, graph[ref.name].domain, strict=True)
@@ -254,7 +246,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Make the program that of one of several workers, for its own rows."""
+    """Turn the program into that of one of several workers, for its own rows."""
     cx.shard = choose(graph, cx.sizes, cx.workers)
     cx.sizes = cx.shard.sizes(cx.sizes)
     cx.remark(cx.shard)

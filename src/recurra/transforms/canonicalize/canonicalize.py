@@ -28,7 +28,7 @@ def canonicalize(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 
 def run_canonicalize(graph: Graph, cx: CompileContext) -> Graph:
-    """Share equal equations, fold constants, drop what is not needed."""
+    """Merge equal equations, fold constants, and remove dead code."""
     return canonicalize(graph, cx.sizes)
 
 

@@ -26,12 +26,12 @@ from recurra.ops.elementwise import Add
 from recurra.ops.reduction import Sum
 from recurra.polyhedral import isl
 from recurra.transforms.growing_ranges import Growing, GrowingAxes
-from recurra.transforms.recurrences.chunked_scan import factors, in_two, product
+from recurra.transforms.recurrences.chunked_scan import factors, product, split_sums
 from recurra.transforms.recurrences.scans import Running
 from recurra.transforms.rewriter.rewriting import Rewriting
-from recurra.transforms.strip_mine.align_ranges import widened
-from recurra.transforms.strip_mine.split_concat import unjoined
-from recurra.transforms.strip_mine.strip_mine import normalized_last, strips, tiled
+from recurra.transforms.strip_mine.align_ranges import align_range
+from recurra.transforms.strip_mine.split_concat import split_concats
+from recurra.transforms.strip_mine.strip_mine import normalize_last, strips, tile_range
 from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile
 
 
@@ -56,16 +56,18 @@ def padded_chunks(points: int, most: int) -> int:
     return min(found, key=lambda c: (-(-points // c) * (c + CHUNK_COST_POINTS), -c), default=1)
 
 
-def chunked(graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int]) -> Graph | None:
+def split_into_chunks(
+    graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int]
+) -> Graph | None:
     """Return the graph with `dim` in chunks; None if something cannot be split so.
 
     Nothing reads points from `cut` on.
     """
-    free, halves = frozenset({dim}), in_two(graph, dim, size, cut, sizes)
+    free, halves = frozenset({dim}), split_sums(graph, dim, size, cut, sizes)
     if halves is None:
         return None
     graph, sums = halves
-    graph = normalized_last(unjoined(graph, dim, sizes), sizes, size, free)
+    graph = normalize_last(split_concats(graph, dim, sizes), sizes, size, free)
     while True:
         along = GrowingAxes(graph, sizes, size, free)
         aligned = {g: _aligned(g, dim, size) for g in along.ranges.values()}
@@ -76,9 +78,9 @@ def chunked(graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int
         earlier, members = compare("<=", part.lo, g.lo), along.members(g)
         if not members or not all(isl.always(earlier, graph[n].domain) for n in members):
             return None
-        graph = widened(graph, along, g, part)
+        graph = align_range(graph, along, g, part)
     for s in strips(GrowingAxes(graph, sizes, size, free)):
-        graph = tiled(graph, s, sizes)
+        graph = tile_range(graph, s, sizes)
     members = frozenset(n.name for n in graph.nodes.values() if dim in n.domain)
     t = Tile(dim, size, members, split_dim(graph, dim, size, sizes, Role.CHUNKS))
     chunks = _Chunks(graph, t, {s.name: s for s in sums})

@@ -91,7 +91,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Compute values of which few points are read where they are read."""
+    """Compute an equation of which few points are read where they are read."""
     for name in reversed(list(graph.nodes)):
         reads = few_reads(graph, graph[name], cx.sizes) if name in graph.nodes else []
         if not reads or not fuel().burn("points that few read → where they are read", name):

@@ -48,12 +48,12 @@ from recurra.polyhedral.extent import longest_axis
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.growing_ranges import GrowingAxes
 from recurra.transforms.iteration_domains.chunk_independent import (
-    chunked,
     padded_chunks,
+    split_into_chunks,
     whole_chunks,
 )
 from recurra.transforms.iteration_domains.shrink_domains import first_demands, first_read, start_at
-from recurra.transforms.recurrences.scans import running
+from recurra.transforms.recurrences.scans import running_sums
 from recurra.transforms.rewriter.optimization_fuel import fuel
 
 Decided = tuple[Graph, list[str]]
@@ -126,7 +126,9 @@ def _in_chunks(
             continue
         if not fuel().burn("given points → chunks of them", node.name):
             return None
-        split = chunked(work.without_unread_copies(peeled, step), work.inner, size, end, sizes)
+        split = split_into_chunks(
+            work.without_unread_copies(peeled, step), work.inner, size, end, sizes
+        )
         if split is not None:
             return split, [f"{work}, {size} at a time"]
     return None
@@ -226,7 +228,7 @@ class _Peeling:
         prefix = self.graph.fresh_dim(Role.PREFIX, self.dim, self.points, taken=self.sizes)
         self.prefix, self.inner = prefix, prefix.name
         self.first = first_demands(self.graph, self.dim, self.sizes)
-        self.sums = {s.before: s.name for s in running(self.graph, self.dim)}
+        self.sums = {s.before: s.name for s in running_sums(self.graph, self.dim)}
         self.cycle = self._dependents()
         self.early = {n for n in self.cycle if self.first.get(n, self.cut) < self.cut}
         members = self.early - {self.m.name}
@@ -456,7 +458,7 @@ class _Peeling:
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether enough points of a loop that has products are given before it."""
+    """Tell whether enough points of a loop with products are known before it."""
     chunk, fewest = cx.tuning.chunk or 1, cx.tuning.given
     nodes = graph.nodes.values()
     dims = {d for n in nodes if isinstance(n.op, Einsum) for d in n.domain.dims}
@@ -465,7 +467,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Take points that wait for nothing of a loop, such as those of a prompt, out of it."""
+    """Peel points that do not depend on the loop, such as those of a prompt, off it."""
     tuning = cx.tuning
     new, decided = split(graph, cx.sizes, tuning.given, cx.target.rows, tuning.chunk)
     cx.is_split = bool(decided)

@@ -133,13 +133,13 @@ def _copy(
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether some points are read for ever, others soon."""
+    """Tell whether some points are read for long, and others soon."""
     extents = ((n, r) for n in graph.nodes.values() for r in n.domain)
     return any(_copied_points(graph, n, r, cx.sizes, 1) for n, r in extents)
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Copy points that are read for ever to a store of their own.
+    """Copy points that are read for long to a store of their own.
 
     First points are copied up to a multiple of the chunk, unless the loop has been split, so that
     it begins at a whole launch already.

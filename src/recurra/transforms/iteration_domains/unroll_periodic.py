@@ -214,13 +214,13 @@ def reduced(condition: Expr | int) -> Any:
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether the points of a dim differ in turns, and stores of each keep less."""
+    """Tell whether points of a dim alternate between definitions, and that saves memory."""
     differ = (d.range for d in graph.dims if period(graph, d.name) > 1)
     return any(_in_rounds(graph, r, cx.sizes).fits() for r in differ)
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Count dims whose points differ in turns, such as layers, in rounds of such turns."""
+    """Unroll dims whose points alternate between definitions, such as layers, by their period."""
     for r in [d.range for d in graph.dims]:
         work = _in_rounds(graph, r, cx.sizes)
         if work.fits() and fuel().burn("points in turns → rounds", r.dim):

@@ -33,7 +33,7 @@ from recurra.transforms.padding.state import (
     join,
     unused_name,
 )
-from recurra.transforms.padding.widen import widened
+from recurra.transforms.padding.widen import sum_over_all
 from recurra.transforms.rewriter.rewriting import Rewriting, shape_of
 
 
@@ -230,8 +230,8 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Give axes whose length changes with a dim one length, and a mask where it matters."""
-    return pad(widened(graph), cx.sizes)
+    """Give axes whose length changes with a dim one length, and mask them where it matters."""
+    return pad(sum_over_all(graph), cx.sizes)
 
 
 PAD = Pass("pad", run, applies)

@@ -20,7 +20,7 @@ from recurra.polyhedral import isl
 from recurra.transforms.vectorize.plan import loops
 
 
-def widened(graph: Graph) -> Graph:
+def sum_over_all(graph: Graph) -> Graph:
     """Return the graph in which such sums along unordered dims are over all points."""
     found = [new for n in graph.nodes.values() if (new := _over_all(graph, n)) is not None]
     if not found:

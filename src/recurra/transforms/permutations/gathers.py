@@ -33,7 +33,7 @@ from recurra.ops.reduction import Reduction
 from recurra.ops.sampled_rows import Renumber, Samples
 from recurra.ops.source import Input
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.strip_mine.tiled_dims import own_or_joined
+from recurra.transforms.strip_mine.tiled_dims import reads_own_or_reduces
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def unshuffle(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         if isinstance(p.op, Permutation):
             found = all_samples(graph, p, sizes)
             if found is not None and fuel().burn("all samples, shuffled → in order", p.name):
-                graph = in_order(graph, found)
+                graph = remove_shuffle(graph, found)
     return graph
 
 
@@ -191,7 +191,7 @@ def all_samples(graph: Graph, node: Node, sizes: Mapping[str, int]) -> AllSample
             return None
         outside = (r.args[k] for r, k in graph.readers[n.name] if r.name not in members)
         alone = all(len(a.slices) == 1 for a in outside)
-        if not alone or not own_or_joined(graph, n, dim, members, sizes):
+        if not alone or not reads_own_or_reduces(graph, n, dim, members, sizes):
             return None
     return AllSamples(dim, over, members, taken)
 
@@ -209,7 +209,7 @@ def _is_alike(
     return not known and not mentions & dims and not dims - {dim} & set(node.domain.dims)
 
 
-def in_order(graph: Graph, samples: AllSamples) -> Graph:
+def remove_shuffle(graph: Graph, samples: AllSamples) -> Graph:
     """Return the graph with the dims of the samples instead of their number."""
     order = {d: k for k, d in enumerate(graph.declared)}
 

@@ -92,7 +92,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Have the host gather shuffled samples of offloaded stores, all of a block at once."""
+    """Let the host gather shuffled samples of offloaded stores, all of a block at once."""
     if cx.offloads is None:
         return graph
     free = {*free_dims(graph, cx).all, *outer_dims(graph)}

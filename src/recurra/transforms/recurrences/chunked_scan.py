@@ -23,11 +23,11 @@ from recurra.ops.elementwise import Add, Where
 from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
 from recurra.transforms.recurrences.incrementalize_contraction import Factor
-from recurra.transforms.recurrences.scans import Running, running
+from recurra.transforms.recurrences.scans import Running, running_sums
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 
-def in_two(
+def split_sums(
     graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int]
 ) -> tuple[Graph, list[Running]] | None:
     """Return the graph in which running sums are read at the ends of chunks of `size` points only.
@@ -35,12 +35,12 @@ def in_two(
     Points from `cut` on count 0. None if a sum is read in another way.
     """
     g, out = Rewriting.of(graph, sizes), list[Running]()
-    for s in running(graph, dim):
+    for s in running_sums(graph, dim):
         s = replace(s, begin=_begin(g, s, dim, size))
         for reader, k in graph.readers[s.name]:
             if dim not in reader.domain or reader.name == s.before:
                 continue
-            if not _in_two(g, s, reader, k, dim, size):
+            if not _split_product(g, s, reader, k, dim, size):
                 return None
         out.append(_masked_from(g, s, dim, cut))
     return g.graph.live(), out
@@ -56,7 +56,7 @@ def _begin(graph: Rewriting, running: Running, dim: str, size: int) -> str:
     return name
 
 
-def _in_two(
+def _split_product(
     graph: Rewriting, running: Running, node: Node, index: int, dim: str, size: int
 ) -> bool:
     """Split a product with a running sum in two, if it is one; tell whether it was."""

@@ -29,7 +29,7 @@ from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.recurrences.incrementalize_adjoint import lift_adjoint
 from recurra.transforms.recurrences.incrementalize_contraction import lift_contraction
 from recurra.transforms.recurrences.incrementalize_elementwise import lift_elementwise
-from recurra.transforms.recurrences.scans import discounted, folded, grows, scanned
+from recurra.transforms.recurrences.scans import as_range_fold, discounted, grows, scan_step
 from recurra.transforms.recurrences.windows import split_windows
 from recurra.transforms.rewriter.pattern_rewriter import apply, rule
 from recurra.transforms.rewriter.rewriting import Rewriting
@@ -44,7 +44,7 @@ def lift(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 @rule(Reduction, DiscountedSum)
 def lift_reduction(node: Node, graph: Rewriting) -> Node | None:
     """x[0] ∘ .. ∘ x[t] over 0:t+1 (or t:T) → x[t] ∘ a·y[t-1] (or a·y[t+1])"""
-    fold = folded(node, graph)
+    fold = as_range_fold(node, graph)
     found = fold and grows(node, node.args[0], graph, fold.axis)
     if fold is None or found is None:
         return None
@@ -53,7 +53,7 @@ def lift_reduction(node: Node, graph: Rewriting) -> Node | None:
         if way.direction > 0:
             return None
         by = replace(by, act=partial(discounted, node, graph, fold.gamma))
-    return scanned(node, graph, by, fold.point(graph), way)
+    return scan_step(node, graph, by, fold.point(graph), way)
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
@@ -62,7 +62,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Make recurrences of sums over growing ranges, and few sums of those over windows."""
+    """Turn sums over growing ranges into recurrences, and those over windows into few sums."""
     return split_windows(lift(graph, cx.sizes), cx.sizes)
 
 

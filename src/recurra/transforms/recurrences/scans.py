@@ -80,7 +80,7 @@ class RangeFold:
         return graph.emit(replace(node.op, axes=self.rest), (point,), node.domain, node.op.name)
 
 
-def folded(node: Node, graph: Rewriting) -> RangeFold | None:
+def as_range_fold(node: Node, graph: Rewriting) -> RangeFold | None:
     """Return an equation as a reduction over a range that no other index of the read moves with."""
     axis, gamma, rest, monoid = 0, 1.0, (), "add"
     match node.op:
@@ -112,7 +112,7 @@ def discounted(node: Node, graph: Rewriting, gamma: float, value: Ref) -> Ref:
     return graph.emit(op, (by, value), node.domain, "discounted")
 
 
-def scanned(node: Node, graph: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection) -> Node:
+def scan_step(node: Node, graph: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection) -> Node:
     """Return the equation as one combine of a point with its own value a step before."""
     before = neighbor(node, graph, way, monoid.unit)
     before = before if monoid.act is None else monoid.act(before)
@@ -125,7 +125,7 @@ def scan(
     """Emit an equation, over the domain of another, that scans points."""
     n = replace(like, name=name, op=Op.registry[monoid.op](), args=(point, point), locs=())
     graph.put(n)
-    graph.put(scanned(n, graph, monoid, point, way))
+    graph.put(scan_step(n, graph, monoid, point, way))
     return graph.read(name)
 
 
@@ -165,7 +165,7 @@ def neighbor(node: Node, graph: Rewriting, way: ScanDirection, unit: float) -> R
 class Running:
     """A scan of sums: s = point + before, before 0 at the first point and then s a step before.
 
-    `begin` is s before the chunk, once `in_two` has added it.
+    `begin` is s before the chunk, once `split_sums` has added it.
     """
 
     name: str
@@ -175,7 +175,7 @@ class Running:
     begin: str = ""
 
 
-def running(graph: Graph, dim: str) -> list[Running]:
+def running_sums(graph: Graph, dim: str) -> list[Running]:
     """Return the sums that are scanned along a dim from its first point."""
     return [s for n in graph.nodes.values() if (s := _running(graph, n, dim)) is not None]
 

@@ -21,7 +21,7 @@ from recurra.ir.types import is_shift
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Reduction
 from recurra.ops.scan import DiscountedSum
-from recurra.transforms.recurrences.scans import RangeFold, discounted, folded
+from recurra.transforms.recurrences.scans import RangeFold, as_range_fold, discounted
 from recurra.transforms.rewriter.pattern_rewriter import apply, rule
 from recurra.transforms.rewriter.rewriting import Rewriting
 from recurra.transforms.vectorize.plan import loops
@@ -38,7 +38,7 @@ class MovingWindow:
 def split_windows(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """Return the graph whose windows along unordered dims are sums of shifted arrays."""
     before = Rewriting.of(graph, sizes)
-    folds = [fold for n in graph.nodes.values() if (fold := folded(n, before)) is not None]
+    folds = [fold for n in graph.nodes.values() if (fold := as_range_fold(n, before)) is not None]
     if not any(map(_window, folds)):
         return graph
     ordered = loops(graph)
@@ -46,7 +46,7 @@ def split_windows(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     @rule(Reduction, DiscountedSum)
     def split_window(node: Node, graph: Rewriting) -> Node | None:
         """x[t] ∘ .. ∘ x[t+3] → y[t] ∘ y[t+2], y[t] = x[t] ∘ x[t+1]"""
-        fold = folded(node, graph)
+        fold = as_range_fold(node, graph)
         window = fold and _window(fold)
         if fold is None or window is None or ordered[fold.range.dim]:
             return None

@@ -26,7 +26,7 @@ from recurra.transforms.growing_ranges import Growing, GrowingAxes
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 
-def widened(graph: Graph, along: GrowingAxes, growing: Growing, part: Slice) -> Graph:
+def align_range(graph: Graph, along: GrowingAxes, growing: Growing, part: Slice) -> Graph:
     """Return the graph whose equations along `growing` read `part`, which has all of its points."""
     members = along.members(growing)
     assert members is not None, f"{growing} is not all of what runs along it"

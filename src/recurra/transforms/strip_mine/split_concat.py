@@ -22,7 +22,7 @@ from recurra.transforms.rewriter.pattern_rewriter import apply, rule
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 
-def unjoined(graph: Graph, dim: str, sizes: Mapping[str, int]) -> Graph:
+def split_concats(graph: Graph, dim: str, sizes: Mapping[str, int]) -> Graph:
     """Return the graph without concatenations of ranges that vary with `dim`, where possible."""
 
     def varies(node: Node, axis: int) -> bool:

@@ -83,15 +83,15 @@ def strip(
     None: the size by cost; 0: no tiles.
     """
     if size == 0 or not GrowingAxes(graph, sizes, size).ranges:
-        return loosened(graph, sizes), []
-    split = normalized_last(graph, sizes, size)
+        return loosen_reads(graph, sizes), []
+    split = normalize_last(graph, sizes, size)
     found = strips(GrowingAxes(split, sizes, size))
     for s in found:
-        split = tiled(split, s, sizes)
-    return (loosened(split, sizes), found) if found else (loosened(graph, sizes), [])
+        split = tile_range(split, s, sizes)
+    return (loosen_reads(split, sizes), found) if found else (loosen_reads(graph, sizes), [])
 
 
-def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+def loosen_reads(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """Return the graph in which products read ranges loosely: with any values past their ends.
 
     The values there are other points', which a loop writes later, so they are finite. Only what is
@@ -122,7 +122,7 @@ def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return Graph(nodes, graph.outputs, graph.dims)
 
 
-def normalized_last(
+def normalize_last(
     graph: Graph, sizes: Mapping[str, int], size: int | None, free: frozenset[str] = frozenset()
 ) -> Graph:
     """Return the graph where softmax over a range is sums of exponentials, divided by their sum."""
@@ -160,7 +160,7 @@ def strips(along: GrowingAxes) -> list[Strip]:
     return out
 
 
-def tiled(graph: Graph, strip: Strip, sizes: Mapping[str, int]) -> Graph:
+def tile_range(graph: Graph, strip: Strip, sizes: Mapping[str, int]) -> Graph:
     """Return the graph with one range in tiles."""
     around = next(graph[n].domain for n in graph.nodes if n in strip.members)
     most = isl.largest(strip.range.hi, around)
@@ -208,7 +208,7 @@ def _order(graph: Rewriting, before: Graph) -> list[str]:
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether a range is read that grows with a dim."""
+    """Tell whether a range that grows with a dim is read."""
     return any_grows(graph)
 
 

@@ -30,7 +30,13 @@ from recurra.ops.source import Input
 from recurra.transforms.compile_context import CompileContext, Pass, Phase
 from recurra.transforms.reductions_to_accumulators import accumulate
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.strip_mine.tiled_dims import Tile, joins, own_or_joined, split_dim, tile
+from recurra.transforms.strip_mine.tiled_dims import (
+    Tile,
+    joins,
+    reads_own_or_reduces,
+    split_dim,
+    tile,
+)
 from recurra.transforms.vectorize.plan import as_axes, free_dims, loops
 
 
@@ -178,7 +184,7 @@ def _nbytes(graph: Graph, name: str, sizes: Mapping[str, int]) -> int:
     return n.type.nbytes(sizes) if stored and isinstance(n.type, Type) else 0
 
 
-def untiled(
+def first_untileable(
     graph: Graph, tile: Tile, sizes: Mapping[str, int], but: Collection[str]
 ) -> Node | None:
     """Return the first member of a tile that cannot be tiled; readers in `but` may do anything."""
@@ -205,7 +211,7 @@ def _fits(
                 return False
             if isinstance(e, Slice) and dim in symbols(e.lo) | symbols(e.hi):
                 return False
-    return own_or_joined(graph, n, dim, members, sizes, but)
+    return reads_own_or_reduces(graph, n, dim, members, sizes, but)
 
 
 def read_by_points(

@@ -127,7 +127,7 @@ def split_dim(
     return outer, inner
 
 
-def own_or_joined(
+def reads_own_or_reduces(
     graph: Graph,
     node: Node,
     dim: str,

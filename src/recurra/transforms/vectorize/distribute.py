@@ -42,8 +42,8 @@ def has_small_products(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run_products(graph: Graph, cx: CompileContext) -> Graph:
-    """Make products of few rows that wait for nothing of their loop ahead of it, at all points."""
-    return _distributed(graph, cx, cx.memory_price, (LoopGroup.products_ahead,))
+    """Compute products of few rows that read nothing of their loop ahead of it, at all points."""
+    return _distribute(graph, cx, cx.memory_price, (LoopGroup.products_ahead,))
 
 
 def has_loops(graph: Graph, cx: CompileContext) -> bool:
@@ -56,11 +56,11 @@ def has_loops(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Make what loops do not order ahead of them, or behind them, and hold nothing more for it."""
-    return _distributed(graph, cx, inf, (LoopGroup.ahead, LoopGroup.behind))
+    """Compute what loops do not order before or after them, if that holds nothing more."""
+    return _distribute(graph, cx, inf, (LoopGroup.ahead, LoopGroup.behind))
 
 
-def _distributed(graph: Graph, cx: CompileContext, held: float, sides: Sequence[Side]) -> Graph:
+def _distribute(graph: Graph, cx: CompileContext, held: float, sides: Sequence[Side]) -> Graph:
     while found := _movable(graph, cx, held, sides):
         dim, members = found
         cx.axes = more_axes(cx.axes, graph, (Decision(dim, frozenset(members), False, ""),))

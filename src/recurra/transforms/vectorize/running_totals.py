@@ -81,7 +81,7 @@ def _cumulative(joined: Node, total: CumSum) -> Axis | None:
             return None
 
 
-def rewritten(graph: Graph, total: Total, dim: str, sizes: Mapping[str, int]) -> Graph:
+def replace_total(graph: Graph, total: Total, dim: str, sizes: Mapping[str, int]) -> Graph:
     """Return the graph with a total as one operation along a dim."""
     g, node = Rewriting.of(graph, sizes), graph[total.name]
     r = node.domain[dim]
@@ -126,7 +126,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
             continue
         for t in totals:
             if _pays(loop, t) and fuel().burn("a running total → one operation", t.name):
-                graph = rewritten(graph, t, loop.dim, cx.sizes)
+                graph = replace_total(graph, t, loop.dim, cx.sizes)
                 cx.remark(f"{t.name}: one {t.op.name} along {loop.dim}")
     return graph
 

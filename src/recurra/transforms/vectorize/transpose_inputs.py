@@ -56,7 +56,7 @@ def _run_bytes(source: Node, first: int, sizes: Mapping[str, int]) -> int:
     return prod(r.size(sizes) for r in source.domain.ranges[first:]) * source.tensor.nbytes(sizes)
 
 
-def transposed(graph: Graph, source: Node, sizes: Mapping[str, int]) -> Graph | None:
+def transpose_input(graph: Graph, source: Node, sizes: Mapping[str, int]) -> Graph | None:
     """Return the graph with an input transposed for the loops that read it; None if it stays."""
     found: dict[tuple[str, ...], list[tuple[Node, int]]] = {}
     for reader, k, points in _strided_reads(graph, source, sizes):
@@ -94,9 +94,9 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Transpose the inputs of which loops read columns."""
+    """Transpose inputs whose columns loops read one by one."""
     for n in list(graph.nodes.values()):
-        new = transposed(graph, n, cx.sizes)
+        new = transpose_input(graph, n, cx.sizes)
         if new is not None and fuel().burn("an input that loops read across → turned", n.name):
             graph = new
             cx.remark(f"{n.name}: turned, as loops read it")
