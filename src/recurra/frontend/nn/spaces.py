@@ -114,7 +114,6 @@ class Shaped(Distribution):
         return self._of_type(self.vector.mode())
 
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
-        """ln p[a], f32[]"""
         return self.vector.log_prob(value.cast(self.dtype).reshape(_count(self.type)))
 
     def entropy(self) -> RecurrentTensor:
