@@ -46,13 +46,15 @@ def sized(init: F, name: str, rewritten: Callable[[str], str]) -> F:
 
 
 def _is_size(value: object, least: int) -> bool:
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return is_whole and int(value) >= least
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return False
+    return int(value) >= least
 
 
 def _are_sizes(value: object, least: int) -> bool:
-    is_list = isinstance(value, Sequence) and not isinstance(value, str)
-    return is_list and all(_is_size(x, least) for x in value)
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return False
+    return all(_is_size(x, least) for x in value)
 
 
 def _near(value: object) -> int:
