@@ -102,6 +102,8 @@ def _is_even_read(index: Index, extent: Range, reader: Domain) -> bool:
 
 @dataclass
 class _Demand:
+    """A fixed-point iteration over reads; `found` has the condition of each equation so far."""
+
     graph: Graph
     sizes: Mapping[str, int]
     by_index: bool
