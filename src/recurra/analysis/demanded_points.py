@@ -23,6 +23,7 @@ from recurra.ir.expr import (
     Expr,
     Logic,
     Product,
+    between,
     both,
     compare,
     either,
@@ -101,6 +102,8 @@ def _is_even_read(index: Index, extent: Range, reader: Domain) -> bool:
 
 @dataclass
 class _Demand:
+    """A fixed-point iteration over reads; `found` has the condition of each equation so far."""
+
     graph: Graph
     sizes: Mapping[str, int]
     by_index: bool
@@ -134,11 +137,8 @@ class _Demand:
                     if is_long or self.updates[a.name] > MAX_DEMAND_ROUNDS:
                         self.widened.add(a.name)
                         more = TRUE if self.by_index else self.at_most(a.name)
-                    self.found[a.name] = more
-                    if self.found[a.name] == TRUE:  # first, as most reads demand all points
-                        todo.append(a.name)
-                    else:
-                        todo.appendleft(a.name)
+                    self.found[a.name] = more  # TRUE goes first, as most reads demand all points
+                    (todo.append if more == TRUE else todo.appendleft)(a.name)
         if self.by_index:  # equations that were never reached are not demanded
             self.found = dict.fromkeys(self.graph.nodes, FALSE) | self.found
         return {name: c for name, c in self.found.items() if c != TRUE}
@@ -208,10 +208,8 @@ class _Demand:
         the least and the greatest point.
         """
         if (symbols(slice_.lo) | symbols(slice_.hi)) & set(reader.dims) <= inverse.keys():
-            return [
-                compare(">=", extent.sym, substitute(slice_.lo, inverse)),
-                compare("<", extent.sym, substitute(slice_.hi, inverse)),
-            ]
+            ends = (substitute(e, inverse) for e in (slice_.lo, slice_.hi))
+            return [*between(extent.sym, *ends)]
         lo, hi = substitute(slice_.lo, self.sizes), substitute(slice_.hi, self.sizes)
         box = box_of(reader, self.sizes)
         if box is not None:  # the demanded points of the reader
@@ -220,10 +218,7 @@ class _Demand:
             return []
         if (symbols(lo) | symbols(hi)) - box.keys():
             return []
-        return [
-            compare(">=", extent.sym, span(lo, box)[0]),
-            compare("<", extent.sym, span(hi, box)[1]),
-        ]
+        return [*between(extent.sym, span(lo, box)[0], span(hi, box)[1])]
 
     def mapped(
         self,

@@ -13,17 +13,7 @@ import numpy as np
 from recurra.analysis.proofs import CounterExample
 from recurra.errors import DomainError, Loc, ScheduleError, ShapeError
 from recurra.ir.dims import Role
-from recurra.ir.expr import (
-    TRUE,
-    Expr,
-    compare,
-    either,
-    evaluate,
-    maximum,
-    minimum,
-    negate,
-    symbols,
-)
+from recurra.ir.expr import TRUE, Expr, compare, either, evaluate, maximum, minimum, negate, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_at, merge_condition
 from recurra.ir.order import postorder
 from recurra.ir.types import NUMPY_NAME, Domain, Range, Type, is_shift

@@ -57,6 +57,8 @@ def _condition(points: isl.Set, whole: isl.Set) -> Expr:
 
 @dataclass
 class _ExactDemand:
+    """The demanded points of each equation so far, and all of its points, as isl sets."""
+
     graph: Graph
     sizes: Mapping[str, int]
     open: Mapping[str, int]

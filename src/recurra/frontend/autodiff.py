@@ -40,6 +40,7 @@ from recurra.ir.expr import (
     Cmp,
     Expr,
     Sym,
+    between,
     both,
     compare,
     lin,
@@ -344,10 +345,9 @@ def _edges(domain: Domain, inv: Inverse) -> list[Expr]:
         r = domain[p]
         q = next(s for s in inv.source if s.dim in symbols(e))
         c = is_shift(e, q.dim) or 0
-        if _less(lin([(q.lo, 1), (c, 1)]), r.lo):
-            out.append(compare(">=", e, r.lo))
-        if _less(r.hi, lin([(q.hi, 1), (c, 1)])):
-            out.append(compare("<", e, r.hi))
+        starts, ends = between(e, r.lo, r.hi)
+        out += [starts] if _less(lin([(q.lo, 1), (c, 1)]), r.lo) else []
+        out += [ends] if _less(r.hi, lin([(q.hi, 1), (c, 1)])) else []
     return out
 
 

@@ -110,7 +110,7 @@ def _ranges(
         s = range_of(e, r)
         if (symbols(s.lo) | symbols(s.hi)) & set(target.tracer.dim_names()):
             _fixed_place(target, e, r)
-        inside = [ex.compare(">=", r.sym, s.lo), ex.compare("<", r.sym, s.hi)]
+        inside = [*ex.between(r.sym, s.lo, s.hi)]
         inside += [ex.compare("==", (r.sym - s.lo) % s.step, 0)] if s.step != 1 else []
         conditions += [c for c in inside if not isl.always(c, node.domain)]
         value = _row(target, value, s, r) if without <= 0 else value
@@ -142,7 +142,7 @@ def _edges(extent: Range, expr: Any, have: Domain, box: Domain, where: list[Expr
     x[t+1] = v means x[t] = v[t-1] where t-1 is a point of v.
     """
     edge = next((x for x in have if x.dim == extent.dim), extent)
-    inside = (ex.compare(">=", expr, edge.lo), ex.compare("<", expr, edge.hi))
+    inside = ex.between(expr, edge.lo, edge.hi)
     return [c for c in inside if not isl.always(c, box, tuple(where))]
 
 

@@ -14,17 +14,7 @@ from recurra.analysis.program_tracer import Tracer
 from recurra.cost.thresholds import MAX_READERS
 from recurra.frontend.gradient_paths import without_implied
 from recurra.ir.dims import Role
-from recurra.ir.expr import (
-    TRUE,
-    Expr,
-    Ext,
-    Sym,
-    both,
-    compare,
-    lin,
-    substitute,
-    symbols,
-)
+from recurra.ir.expr import TRUE, Expr, Ext, Sym, between, both, compare, lin, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain, Range, is_shift
 from recurra.polyhedral import isl
@@ -89,7 +79,7 @@ def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
     limit = 1 if inverse.ref.slices else MAX_READERS  # reads by slices stay sums over ranges
     found = next((n for n in range(1, limit + 1) if holds(compare("<=", count, n))), 0)
     points = [lin([(lo, 1), (k, 1)]) for k in range(found)]
-    ends = [(compare(">=", e, extent.lo), compare("<", e, extent.hi)) for e in points]
+    ends = (between(e, extent.lo, extent.hi) for e in points)
     inside = [both(*(c for c in pair if not holds(c))) for pair in ends]
     return list(zip(points, inside, strict=True))
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from typing import Self
 
 from recurra.ir.expr import Expr
 from recurra.ir.types import Range
@@ -37,37 +38,28 @@ def is_reserved(name: str) -> bool:
 
 
 class Role(Enum):
-    """The role of a dim: written by the user, or derived by a pass from its parent dim."""
+    """The role of a dim: written by the user, or derived by a pass from its parent dim.
 
-    WRITTEN = "written"
-    ADJOINT = "adjoint"  # a second point of the parent, at which a cotangent is read
-    TILES = "tiles"
-    CHUNKS = "chunks"
-    GROUPS = "groups"  # of batch rows, stepped in turn
-    POINTS = "points"  # of one tile, chunk or group
-    PREFIX = "prefix"  # its first points, all at once
-    STRIPS = "strips"  # tiles of a range that ends at a point of the parent
-    ROUNDS = "rounds"
-    WAVES = "waves"  # diagonals
+    The suffix of the name tells a human reader what the dim is.
+    """
 
-    @property
-    def suffix(self) -> str:
-        """The suffix of the name, which tells a human reader what the dim is."""
-        return _SUFFIX[self]
+    WRITTEN = "written", ""
+    ADJOINT = "adjoint", "_"  # a second point of the parent, at which a cotangent is read
+    TILES = "tiles", "z"
+    CHUNKS = "chunks", "z"
+    GROUPS = "groups", "z"  # of batch rows, stepped in turn
+    POINTS = "points", "e"  # of one tile, chunk or group
+    PREFIX = "prefix", "p"  # its first points, all at once
+    STRIPS = "strips", "j"  # tiles of a range that ends at a point of the parent
+    ROUNDS = "rounds", "r"
+    WAVES = "waves", "w"  # diagonals
 
+    suffix: str
 
-_SUFFIX = {
-    Role.WRITTEN: "",
-    Role.ADJOINT: "_",
-    Role.TILES: "z",
-    Role.CHUNKS: "z",
-    Role.GROUPS: "z",
-    Role.POINTS: "e",
-    Role.PREFIX: "p",
-    Role.STRIPS: "j",
-    Role.ROUNDS: "r",
-    Role.WAVES: "w",
-}
+    def __new__(cls, word: str, suffix: str) -> Self:
+        role = object.__new__(cls)
+        role._value_, role.suffix = word, suffix
+        return role
 
 
 @dataclass(frozen=True)

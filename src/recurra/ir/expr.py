@@ -248,13 +248,9 @@ def _ext(op: str, pick: Callable[..., int], args: tuple[Expr | int, ...]) -> Exp
         flat += a.args if isinstance(a, Ext) and a.op == op else (a,)
     best: dict[object, Expr | int] = {}  # min(t+5, t) is t: only one offset of each base survives
     for a in flat:
-        base, off = (None, a) if isinstance(a, int) else (a - offset(a), offset(a))
-        old = best.get(base)
-        if old is None:
-            best[base] = a
-        else:
-            was = old if isinstance(old, int) else offset(old)
-            best[base] = a if pick(was, off) == off else old
+        base = None if isinstance(a, int) else a - offset(a)
+        old = best.setdefault(base, a)
+        best[base] = a if pick(offset(old), offset(a)) == offset(a) else old
     left = tuple(best.values())
     return left[0] if len(left) == 1 else Ext(op, left)
 
@@ -289,11 +285,12 @@ def compare(op: str, left: Expr | int, right: Expr | int) -> Expr:
     if isinstance(gap, int):
         return TRUE if _COMPARE[op](gap, 0) else FALSE
     k = offset(left)  # constants stand on the right
-    return (
-        Cmp(op, lin([(left, 1), (-k, 1)]), lin([(right, 1), (-k, 1)]))
-        if k
-        else Cmp(op, left, right)
-    )
+    return Cmp(op, left - k, right - k) if k else Cmp(op, left, right)
+
+
+def between(expr: Expr | int, lo: Expr | int, hi: Expr | int) -> tuple[Expr, Expr]:
+    """The conditions lo <= expr and expr < hi."""
+    return compare(">=", expr, lo), compare("<", expr, hi)
 
 
 def both(*conditions: Expr) -> Expr:

@@ -141,9 +141,7 @@ def _range_text(extent: Range) -> str:
     """The text of a range: `t<T`, `t<1..T` if it does not begin at 0, or its only point."""
     if extent.is_point:
         return str(extent.lo)
-    return (
-        f"{extent.dim}<{extent.hi}" if extent.lo == 0 else f"{extent.dim}<{extent.lo}..{extent.hi}"
-    )
+    return f"{extent.dim}<{'' if extent.lo == 0 else f'{extent.lo}..'}{extent.hi}"
 
 
 @dataclass(frozen=True)
@@ -190,10 +188,6 @@ class StatementGraph(Declarations):
 
         Elements that are not demanded may be skipped.
         """
-        return frozenset(a for a, found in self.writers.items() if self._is_whole(a, found))
-
-    def _is_whole(self, array: str, writers: tuple[Statement, ...]) -> bool:
-        if len(writers) != 1:
-            return False
-        domain = self.arrays[array].domain
-        return writers[0].domain == domain and writers[0].places == domain.identity
+        single = (found[0] for found in self.writers.values() if len(found) == 1)
+        domains = ((s, self.arrays[s.array].domain) for s in single)
+        return frozenset(s.array for s, d in domains if s.domain == d and s.places == d.identity)

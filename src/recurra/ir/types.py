@@ -12,7 +12,7 @@ import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy k
 import numpy as np
 
 from recurra.errors import RecurraError
-from recurra.ir.expr import NONE, Env, Expr, Lin, Sym, compare, evaluate, lin, substitute, symbols
+from recurra.ir.expr import NONE, Env, Expr, Lin, Sym, between, evaluate, lin, substitute, symbols
 from recurra.ir.frozen import Frozen
 
 NUMPY_NAME = {
@@ -160,7 +160,7 @@ class Range(Frozen):
     @cached_property
     def edges(self) -> tuple[Expr, Expr]:
         """lo <= dim and dim < hi."""
-        return compare(">=", self.sym, self.lo), compare("<", self.sym, self.hi)
+        return between(self.sym, self.lo, self.hi)
 
     def at(self, by: Mapping[str, Expr | int]) -> Range:
         return Range(self.dim, substitute(self.hi, by), substitute(self.lo, by))

@@ -120,7 +120,6 @@ class Categorical(Distribution):
         return self.logits.argmax()
 
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
-        """ln p[a], f32[]"""
         if is_float(value.dtype):
             raise ShapeError.at_user_line(
                 "a class is a whole number",

@@ -235,7 +235,9 @@ class Module:
 
         Update them as target networks or averages: q.update(..) for q in target.params.
         """
-        return self._with_parameters(_copied)
+        return self._with_parameters(
+            lambda p: Parameter(p.initial, _domain_with_steps(p), f"{p.name}_copy")
+        )
 
     def __init_subclass__(cls) -> None:
         if "__init__" in vars(cls):
@@ -306,10 +308,6 @@ def _over_a_dim(name: str, args: str) -> str:
         f"write {name}({', '.join(filter(None, [args, own]))}), of the dims with which its "
         "parameters change as they learn; () is for weights that stay"
     )
-
-
-def _copied(parameter: Parameter) -> Parameter:
-    return Parameter(parameter.initial, _domain_with_steps(parameter), f"{parameter.name}_copy")
 
 
 class View:

@@ -32,7 +32,7 @@ class Spaces:
         self.observation, self.action = env.observation_space, env.action_space
         leaves = self.action.leaves()
         self.sizes = [_outputs(leaf, self.action) for leaf in leaves]
-        self.normal = [_is_normal(leaf) for leaf in leaves]
+        self.normal = [x.actions is None and is_float(x.type.dtype) for x in leaves]
         self.width = sum(_count(x.type) for x in self.observation.leaves())
         self.outputs = sum(self.sizes)
         for kind, space, count in (
@@ -114,7 +114,6 @@ class Shaped(Distribution):
         return self._of_type(self.vector.mode())
 
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
-        """ln p[a], f32[]"""
         return self.vector.log_prob(value.cast(self.dtype).reshape(_count(self.type)))
 
     def entropy(self) -> RecurrentTensor:
@@ -130,10 +129,6 @@ def _shaped(vector: Distribution, type_: Type, dtype: str) -> Distribution:
 
 def _count(type_: Type) -> int:
     return prod(n for n in type_.shape if isinstance(n, int))
-
-
-def _is_normal(leaf: Any) -> bool:
-    return leaf.actions is None and is_float(leaf.type.dtype)
 
 
 def _outputs(leaf: Any, space: Any) -> int:

@@ -8,13 +8,7 @@ from typing import Any
 from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.context import jax_fn
 from recurra.frontend.nn.modules import Module, Parameter, advance, clock, written_domain
-from recurra.frontend.optim.optimizer import (
-    After,
-    declared_state,
-    gradient,
-    parameters,
-    update,
-)
+from recurra.frontend.optim.optimizer import After, declared_state, gradient, parameters, update
 from recurra.frontend.tensor import RecurrentTensor
 
 Via = Callable[..., Callable[..., Any]]
