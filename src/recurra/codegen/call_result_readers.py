@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from enum import Enum
 
 from recurra.codegen.host_program import Program, calls_of, handed_on_by
-from recurra.codegen.loop_segments import members
 from recurra.ir.types import Tuple
 from recurra.ops.control import Item
 
@@ -35,7 +34,7 @@ def readers(program: Program) -> Mapping[str, tuple[Reader, ...]]:
     read = {
         (s.args[0].name, s.op.k)
         for r in program.regions
-        for name in r.active & frozenset(members(r.items if r.chunk is None else r.chunk.body))
+        for name in r.statements
         if isinstance((s := plan.statements[name]).op, Item)
     }
 

@@ -226,11 +226,8 @@ class _HostWriter:
         store = plan.stores[name]
         if not store.room:
             return ""
-        return (
-            ".taken"
-            if len(store.kept) > 1 or name in stores_read(plan, region.statements)
-            else ".blank"
-        )
+        is_changed = len(store.kept) > 1 or name in stores_read(plan, region.statements)
+        return ".taken" if is_changed else ".blank"
 
     def call(self, it: HostCall) -> None:
         """Write a host call: operands are variables or reads of stores, its result a variable."""

@@ -28,12 +28,11 @@ def predicated_loops(plan: StoragePlan, prices: Prices) -> StoragePlan:
     """Mark the statements of each loop of a plan that are predicated."""
 
     def marked(items: tuple[Item, ...]) -> tuple[Item, ...]:
-        return tuple(
-            replace(it, body=marked(it.body), predicated=worth_predicating(plan, it, prices))
-            if isinstance(it, Loop)
-            else it
-            for it in items
-        )
+        return tuple(mark(it) if isinstance(it, Loop) else it for it in items)
+
+    def mark(loop: Loop) -> Loop:
+        predicated = worth_predicating(plan, loop, prices)
+        return replace(loop, body=marked(loop.body), predicated=predicated)
 
     return replace(plan, schedule=replace(plan.schedule, items=marked(plan.schedule.items)))
 

@@ -41,13 +41,12 @@ def moves_ns(program: Program, prices: Prices) -> float:
 
 def _sampled_bytes(plan: StoragePlan) -> int:
     """Bytes of all samples that the host takes."""
-    found = (n for n in plan.graph.nodes.values() if isinstance(n.op, Samples))
-    return sum(
-        x.nbytes(plan.sizes) * n.domain.points(plan.sizes)
-        for n in found
-        if isinstance(n.type, Tuple)
-        for x in n.type.items
-    )
+    total = 0
+    for n in plan.graph.nodes.values():
+        if isinstance(n.op, Samples) and isinstance(n.type, Tuple):
+            one = sum(x.nbytes(plan.sizes) for x in n.type.items)
+            total += one * n.domain.points(plan.sizes)
+    return total
 
 
 def _launches_ns(items: Iterable[HostItem]) -> float:
@@ -66,6 +65,4 @@ def _launches_ns(items: Iterable[HostItem]) -> float:
 
 
 def _launch(region: Region) -> float:
-    return launch_ns(
-        len(region.held) + len(region.carried) + len(region.stores) + len(region.reads)
-    )
+    return launch_ns(len((*region.held, *region.carried, *region.stores, *region.reads)))

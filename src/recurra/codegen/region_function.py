@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from recurra.codegen.array_machine import ArrayMachine, MachineStore
+from recurra.codegen.early_exit import endings
 from recurra.codegen.loop_segments import LoopSegment
 from recurra.codegen.region import Region, start_of
 from recurra.codegen.schedule_interpreter import Scope, Walk
@@ -25,6 +26,15 @@ ArraySpec = tuple[tuple[int, ...], str]
 def times(region: Region) -> int:
     """The number of integer arguments of a launch: loop times, and ends of rows."""
     return len(region.around) + (2 if region.chunk is not None else 0) + len(region.ends)
+
+
+def time_arguments(plan: StoragePlan, region: Region) -> list[tuple[str, int | None]]:
+    """The integer arguments of a launch: a name, and the most it can be (None: unknown) of each."""
+    c = region.chunk
+    span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
+    names = [*(x.dim for x in region.around), *span]
+    points = {e.going: e.points for e in endings(plan.schedule, plan.sizes)}
+    return [*((n, None) for n in names), *((f"{e}_ended", points[e]) for e in region.ends)]
 
 
 def argument_types(plan: StoragePlan, region: Region) -> tuple[ArraySpec | list[ArraySpec], ...]:

@@ -47,10 +47,7 @@ def read(
         if not isinstance(e, Slice):
             starts.append(slot(a, evaluate(e, env, xp)))
             lengths.append(1)
-        elif a.kind == "block" and e.step == 1:
-            starts.append(evaluate(e.lo, env, xp) - a.lo)
-            lengths.append(evaluate(e.size, env))
-        elif a.kind == "strided" and e.step == a.step:
+        elif (a.kind, e.step) in (("block", 1), ("strided", a.step)):
             starts.append(slot(a, evaluate(e.lo, env, xp)))
             lengths.append(evaluate(e.size, env))
         else:
@@ -76,12 +73,10 @@ def _arranged(
 ) -> MachineArray:
     """Drop the axes of points, order those of slices as the index does, and mask padding."""
     xp = machine.xp
-    sliced = [a.dim for a in store.kept if isinstance(index[a.dim], Slice)]
-    keep = [k for k, a in enumerate(store.kept) if isinstance(index[a.dim], Slice)]
-    lead = len(store.kept)
-    box = xp.reshape(box, (*(box.shape[k] for k in keep), *box.shape[lead:]))
     ranges = {d: e for d, e in index.items() if isinstance(e, Slice)}
-    wanted = list(ranges)
+    keep = [k for k, a in enumerate(store.kept) if a.dim in ranges]
+    box = xp.reshape(box, (*(box.shape[k] for k in keep), *box.shape[len(store.kept) :]))
+    sliced, wanted = [store.kept[k].dim for k in keep], list(ranges)
     for d, e in ranges.items():
         if d not in sliced:  # a folded dim read as a range of one, or of none
             box = xp.expand_dims(box, axis=0)

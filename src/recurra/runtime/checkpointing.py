@@ -197,10 +197,8 @@ class Saver:
 
     def is_last(self, step: Step) -> bool:
         """Is nothing left to do after this step of the outermost loop?"""
-        plan, main = self.program.plan, self.program.main
-        return main is not None and step.hi == plan.graph.declared[main.loop.dim].range.size(
-            plan.sizes
-        )
+        main, declared = self.program.main, self.program.plan.graph.declared
+        return main is not None and step.hi == declared[main.loop.dim].range.size(self.sizes)
 
     def save(self, folder: Path, step: Step, seed: int) -> Path:
         """Write all that is needed to resume at iteration `step.hi`, the number of the file."""
@@ -280,11 +278,8 @@ class Saver:
                 facts=f"the program has {points}, along {dim}",
                 hint="compile it for more, or name an earlier checkpoint",
             )
-        variables = {
-            name.removeprefix(STATE): x
-            for name, x in found.arrays.items()
-            if name.startswith(STATE)
-        }
+        saved = {n: x for n, x in found.arrays.items() if n.startswith(STATE)}
+        variables = {n.removeprefix(STATE): x for n, x in saved.items()}
         self.expect(variables, found)
         variables = checkpoint_fit.fit(self.program, self.workers, found, variables)
         for name, owner in self.hosts.items():

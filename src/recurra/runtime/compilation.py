@@ -152,13 +152,9 @@ def compile_program(
 
 def _expect_work(written: Bounded, workers: int) -> None:
     """Raise ScheduleError if no dim has a point for each worker, before any are started."""
-    bounds = {
-        d.range.hi.name: d.range
-        for d in written.graph.declared.values()
-        if isinstance(d.range.hi, Sym)
-    }
-    points = {b: r.size(written.sizes) for b, r in bounds.items()}
-    longest = max(points, key=lambda b: points[b], default=None)
+    ranges = (d.range for d in written.graph.declared.values())
+    points = {r.hi.name: r.size(written.sizes) for r in ranges if isinstance(r.hi, Sym)}
+    longest = max(points, key=points.__getitem__, default=None)
     if longest is not None and points[longest] < workers:
         raise ScheduleError(
             f"the program cannot be split over {workers} workers",
@@ -174,12 +170,9 @@ def _entry(
 ) -> tuple[compilation_cache.CachedProgram | None, Backend]:
     """The program's entry in the compilation cache, if any, and the backend that uses it."""
     settings = environment()
-    if (
-        settings.cache is None
-        or settings.watches
-        or not keeps_regions(backend)
-        or options.workers > 1
-    ):
+    if settings.cache is None or settings.watches or options.workers > 1:
+        return None, backend
+    if not keeps_regions(backend):
         return None, backend
     entry = compilation_cache.entry(settings.cache, written.graph, written.sizes, options, target)
     return entry, backend if entry is None else on_disk(backend, entry)

@@ -86,8 +86,10 @@ class LaunchWindows:
                 loc=here(),
             )
         if isinstance(window, Executor):
-            with settled(window):
+            try:
                 yield self.through(window, "through an executor of the caller's")
+            finally:  # it goes on, and nothing of this run may be in flight on it
+                window.settle()
             return
         judged = self.judged(window)
         if judged.rests():
@@ -138,15 +140,6 @@ def _makes(plan: StoragePlan, region: Region) -> tuple[int, int]:
     return count, count + sum(0 if isinstance(t, Tuple) else t.nbytes(plan.sizes) for t in types)
 
 
-@contextmanager
-def settled(run: Executor) -> Generator[None]:
-    """Wait at the end of a block until nothing of it is in flight on an executor that goes on."""
-    try:
-        yield
-    finally:
-        run.settle()
-
-
 def _expect(execution: Execution) -> None:
     """Raise RecurraError if the launches cannot go through a window."""
     backend = execution.backend
@@ -192,10 +185,8 @@ def _launching(
 ) -> ArrayFunction:
     """Return the region's function, which returns handles at once."""
     function, run, at = execution.regions[region.name], inside.run, plan.at[region.name]
-    middle, around = (
-        1 + times(region) + len(region.held) + len(region.carried),
-        slice(1, 1 + len(region.around)),
-    )
+    around = slice(1, 1 + len(region.around))
+    middle = 1 + times(region) + len(region.held) + len(region.carried)
     names = (*region.stores, *region.reads)
     of = {s: middle + k for k, s in enumerate(names)}
     stores = slice(middle, middle + len(region.stores))
@@ -204,10 +195,8 @@ def _launching(
 
     def body(launched: PendingLaunch) -> None:
         results = function(*map(value_of, launched.arguments))
-        same = all(
-            x is s.value for s, x in zip(launched.arguments[stores], results[count:], strict=True)
-        )
-        assert same, f"{region.name} gave another store than it was given"
+        pairs = zip(launched.arguments[stores], results[count:], strict=True)
+        assert all(x is s.value for s, x in pairs), f"{region.name} gave another store"
         launched.results = results[:count]
         for handle, x in zip(launched.makes, results, strict=False):
             handle.value = x
@@ -220,9 +209,8 @@ def _launching(
         return found
 
     def reads(launched: PendingLaunch) -> list[Segment]:
-        taken = {
-            id(h.segment): h.segment for x in launched.arguments[:middle] for h in handles_in(x)
-        }
+        found = (h.segment for x in launched.arguments[:middle] for h in handles_in(x))
+        taken = {id(segment): segment for segment in found}
         return [*taken.values(), *pieces(launched, writes=False)]
 
     def writes(launched: PendingLaunch) -> list[Segment]:
@@ -234,9 +222,7 @@ def _launching(
         if run.straight:
             launched = PendingLaunch(args, inside.ready)
             run.launch(wrapper, launched)
-            if (
-                launched.results is None
-            ):  # it has failed, or another thread has turned the window on
+            if launched.results is None:  # it failed, or another thread turned the window on
                 run.wait(inside.ready)
             assert launched.results is not None
             return (*launched.results, *args[stores])

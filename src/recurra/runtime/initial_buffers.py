@@ -56,14 +56,9 @@ class Given:
 
     def buffer(self, store: Store, given: object) -> object:
         """One buffer of a store; an input in the store's layout is shared, not copied."""
-        if (
-            store.given
-            and self.shards is None
-            and hasattr(given, "__dlpack__")
-            and self.fits(store, given)
-        ):
-            return self.backend.from_dlpack(lendable(given))
         if self.shards is None:
+            if store.given and hasattr(given, "__dlpack__") and self.fits(store, given):
+                return self.backend.from_dlpack(lendable(given))
             return self.backend.adopt(self.fill(store, given))
         if not store.given:
             return self.backend.array(self.fill(store, given))
@@ -72,14 +67,10 @@ class Given:
 
     def fits(self, store: Store, given: object) -> bool:
         """Has the array the layout and the element type of the store, and can it be shared?"""
-        kept = tuple(a.dim for a in store.kept)
-        fits = (
-            is_array(given)
-            and tuple(given.shape) == store.shape(self.plan.sizes)
-            and dtype_name(given.dtype) == NUMPY_NAME[store.type.dtype]
-            and kept == self.dims(store)
-        )
-        return fits and row_by_row(given)
+        if not is_array(given) or tuple(a.dim for a in store.kept) != self.dims(store):
+            return False
+        wanted = store.shape(self.plan.sizes), NUMPY_NAME[store.type.dtype]
+        return (tuple(given.shape), dtype_name(given.dtype)) == wanted and row_by_row(given)
 
     def dims(self, store: Store) -> tuple[str, ...]:
         return self.plan.graph[store.name].domain.dims
@@ -90,7 +81,8 @@ class Given:
         if not store.given:
             return array
         domain = self.plan.graph[store.name].domain
-        values = self.given(store, given)
+        name, loc = input_of(self.plan, store.name), self.plan.graph[store.name].loc
+        values = numbers(given, name, store.type.dtype, loc)
         dims = self.dims(store)
         if self.shards is not None and self.shards.dim in dims:
             rows = np.split(values, self.shards.workers, axis=dims.index(self.shards.dim))
@@ -100,14 +92,9 @@ class Given:
         want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
         if values.shape != want:
             raise ShapeError(
-                f"the input {input_of(self.plan, store.name)} has the shape {values.shape}",
+                f"the input {name} has the shape {values.shape}",
                 facts=f"it is {store.type} over {domain}, here {want}",
             )
         stored = as_stored(domain, store, values, np)
         array[tuple(map(slice, stored.shape))] = stored
         return array
-
-    def given(self, store: Store, given: object) -> np.ndarray:
-        """An input as a NumPy array."""
-        name, loc = input_of(self.plan, store.name), self.plan.graph[store.name].loc
-        return numbers(given, name, store.type.dtype, loc)

@@ -17,7 +17,7 @@ from recurra.codegen.launch_size import items_ns
 from recurra.codegen.lowering import lower
 from recurra.codegen.region import Region
 from recurra.codegen.shards import Shards
-from recurra.cost.prices import PRICES, Prices
+from recurra.cost.prices import Prices
 from recurra.ir.array_protocols import LibraryArray
 from recurra.runtime.host_executor import Execution
 from recurra.schedule.tree import Loop
@@ -53,12 +53,12 @@ def islands(
     plan: StoragePlan,
     loop: Loop,
     backend: Backend,
-    shards: Shards | None = None,
+    shards: Shards | None,
+    prices: Prices,
     *,
-    seed: int = 0,
-    inputs: Mapping[str, object] | None = None,
-    steps: int = 8,
-    prices: Prices = PRICES,
+    seed: int,
+    inputs: Mapping[str, object],
+    steps: int,
 ) -> list[ProfiledLaunch]:
     """Run `steps` steps of an outermost loop, cut into one launch per inner loop.
 

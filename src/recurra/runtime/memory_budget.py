@@ -115,9 +115,8 @@ def candidate(program: Executable, more: More, budget: int) -> BudgetCandidate:
     """Measure a program; regions are compiled to learn their memory only if the rest fits."""
     peak = between_launches(program).nbytes
     peak = program.memory.nbytes if peak <= budget else peak
-    return BudgetCandidate(
-        program, more, peak, program_ns(program.compiled.program, program.compilation.target.prices)
-    )
+    ns = program_ns(program.compiled.program, program.compilation.target.prices)
+    return BudgetCandidate(program, more, peak, ns)
 
 
 @dataclass
@@ -141,11 +140,10 @@ def between_launches(program: Executable) -> Peak:
 def again(given: CompileOptions) -> Iterator[More]:
     """Options that recompute more, from what repeats least to what repeats most."""
     held = BUDGET_MEMORY_PRICES if given.tuning.held is None else ()
+    rows = BUDGET_TILE_ROWS if given.tuning.rows is None else ()
     yield from ({"held": h} for h in held)
     most = {"held": held[-1]} if held else {}
-    yield from (
-        {**most, "rows": r} for r in (BUDGET_TILE_ROWS if given.tuning.rows is None else ())
-    )
+    yield from ({**most, "rows": r} for r in rows)
 
 
 def away(given: CompileOptions, plan: StoragePlan) -> Iterator[More]:

@@ -236,9 +236,7 @@ class Check:
     def step(self, position: Step) -> None:
         """Check a launch. Raises NotFiniteError."""
         self.launches += 1
-        self.resumable = self.resumable and set(self.program.plan.graph.outputs) <= set(
-            position.outputs
-        )
+        self.resumable &= set(self.program.plan.graph.outputs) <= position.outputs.keys()
         self.look({**position.outputs, **position.variables}, f"{position.dim}={position.lo}")
         if self.resumable:
             kept = {n: np.array(x, copy=True) for n, x in position.variables.items()}
@@ -352,15 +350,13 @@ class Check:
         words = op.fn.results
         what = f" as {words[found.result]}" if found.result < len(words) else ""
         row = f" of row {found.element[0]}" if op.batch_dims and found.element else ""
+        where = "in a wrapper: np.nan_to_num(x)"
+        if np.isnan(found.value) or not op.fn.results:
+            where = "where the program reads it: rc.where(x == x, x, 0.0)"
         return NotFiniteError(
             f"{op.fn.key} gives {_text(found.value)}{what}{row}{at}",
             facts=f"{found.node.name}: it comes from outside of the program{led}",
-            hint=f"mend {op.fn.key}, or leave out what is not finite "
-            + (
-                "where the program reads it: rc.where(x == x, x, 0.0)"
-                if np.isnan(found.value) or not op.fn.results
-                else "in a wrapper: np.nan_to_num(x)"
-            ),
+            hint=f"mend {op.fn.key}, or leave out what is not finite {where}",
             loc=found.node.loc,
         )
 
@@ -369,11 +365,8 @@ class Check:
         graph = self.program.plan.graph
         dims = {d: int(found.env[d]) for d in found.node.domain.dims if d in found.env}
         left: list[int] = []
-        type_ = (
-            found.node.type.items[found.result]
-            if isinstance(found.node.type, Tuple)
-            else found.node.type
-        )
+        type_ = found.node.type
+        type_ = type_.items[found.result] if isinstance(type_, Tuple) else type_
         for k, size in zip(found.element, type_.shape, strict=False):
             mine = [d.name for d in graph.dims if d.hi == size and d.name not in dims]
             if mine:
@@ -391,12 +384,11 @@ def _hands_on_variables(program: Program) -> bool:
         return False
     plan, dim = program.plan, loops[0].loop.dim
     read = {
-        a.name
-        for n in plan.graph.nodes.values()
-        for k, a in enumerate(n.args)
-        if (n.name, k) in plan.accesses and plan.access(n.name, k) == "store"
+        plan.graph[n].args[k].name
+        for (n, k), access in plan.accesses.items()
+        if access.how == "store" and n in plan.graph.nodes
     }
-    return not any(a.dim == dim for n in read if n in plan.stores for a in plan.stores[n].kept)
+    return not any(a.dim == dim for n in read & plan.stores.keys() for a in plan.stores[n].kept)
 
 
 def _answer(

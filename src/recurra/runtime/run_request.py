@@ -45,9 +45,5 @@ class RunRequest:
     @property
     def is_watched(self) -> bool:
         """Does the caller observe single launches, or take part in them?"""
-        return (
-            self.on_step is not None
-            or self.resume is not None
-            or self.on_state is not None
-            or self.window is not None
-        )
+        observers = (self.on_step, self.resume, self.on_state, self.window)
+        return any(x is not None for x in observers)

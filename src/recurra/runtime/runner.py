@@ -145,9 +145,8 @@ class Runner:
         with BackgroundWriter() as behind, closing(steps):
             while isinstance(result := self.launch(steps), Step):
                 is_reported = self.is_reported(result)
-                for first, metrics in (
-                    self.metrics(result) if is_reported and request.on_step else ()
-                ):
+                seen = self.metrics(result) if is_reported and request.on_step else ()
+                for first, metrics in seen:
                     reported |= metrics.keys()
                     request.tell(first, metrics)
                 self.expect_indices(result.outputs, result)
@@ -242,6 +241,5 @@ class Runner:
         plan, main = c.compiled.plan, c.compiled.program.main
         if main is None:
             return []
-        at = (plan, main.loop, c.backend, c.compiled.shards)
-        seed, inputs = request.seed, request.inputs
-        return islands(*at, seed=seed, inputs=inputs, steps=steps, prices=c.target.prices)
+        arguments = (plan, main.loop, c.backend, c.compiled.shards, c.target.prices)
+        return islands(*arguments, seed=request.seed, inputs=request.inputs, steps=steps)

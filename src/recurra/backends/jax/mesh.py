@@ -51,12 +51,8 @@ class JaxMesh(JaxBackend):
     def __init__(self, workers: int):
         super().__init__()
         self.workers = workers
-        self.mesh = jax.make_mesh(
-            (workers,),
-            (AXIS,),
-            devices=devices_for(workers),
-            axis_types=(jax.sharding.AxisType.Auto,),
-        )
+        auto, used = jax.sharding.AxisType.Auto, devices_for(workers)
+        self.mesh = jax.make_mesh((workers,), (AXIS,), devices=used, axis_types=(auto,))
         self.processes = jax.process_count()
         self.rows_apart = NamedSharding(self.mesh, P(AXIS))
 
@@ -84,11 +80,11 @@ class JaxMesh(JaxBackend):
         own = region_function(plan, region, self.machine, here=_here)
 
         def one(seed: Any, *args: Any) -> tuple[Any, ...]:
-            arrays = (_first(x) for x in args[ints:])
+            arrays = jax.tree.map(lambda x: x[0], args[ints:])
             return tuple(x[None] for x in own(seed[0], *args[:ints], *arrays))
 
-        rows, same = P(AXIS), P()
-        specs = (rows, *[same] * ints)
+        rows = P(AXIS)
+        specs = (rows, *[P()] * ints)
         count = len(region.held) + len(region.carried) + len(region.stores) + len(region.reads)
         return jax.shard_map(
             one, mesh=self.mesh, in_specs=(*specs, *[rows] * count), out_specs=rows, check_vma=False
@@ -122,10 +118,6 @@ class JaxMesh(JaxBackend):
 
     def copy(self, array: Any) -> Any:
         return jnp.array(array, copy=True)
-
-
-def _first(tree: Any) -> Any:
-    return jax.tree.map(lambda y: y[0], tree)
 
 
 def _here() -> dict[str, Any]:

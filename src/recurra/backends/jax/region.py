@@ -57,13 +57,12 @@ class JaxMachine:
     xp: Any = JaxNamespace()
 
     def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
-        if isinstance(op := node.op, Cut) and not isinstance(
-            at := evaluate(op.start, env, jnp), int
-        ):
+        op = node.op
+        if isinstance(op, Cut) and not isinstance(at := evaluate(op.start, env, jnp), int):
             return lax.dynamic_slice_in_dim(args[0], at, evaluate(op.size, env), op.axis)
-        if isinstance(node.op, Attention):
-            return attention(node.op, env, *args)
-        return node.op.run(self.xp, env, *args)
+        if isinstance(op, Attention):
+            return attention(op, env, *args)
+        return op.run(self.xp, env, *args)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         return floats(lax.fori_loop(lo, hi, in_words(body), words(carry)))
@@ -127,10 +126,9 @@ class JaxMachine:
                 return self.write(store, tuple(at), value)
 
             return lax.fori_loop(0, 2, once, store)
-        at = [*starts, *(None,) * (store.ndim - len(starts))]
-        box = jnp.reshape(
-            value, [n if s is None else 1 for s, n in zip(at, store.shape, strict=True)]
-        )
+        at = (*starts, *(None,) * (store.ndim - len(starts)))
+        sizes = [n if s is None else 1 for s, n in zip(at, store.shape, strict=True)]
+        box = jnp.reshape(value, sizes)
         return self.write_box(store, tuple(0 if s is None else s for s in at), box)
 
     def write_box(self, store: Any, starts: Starts, value: Any) -> Any:

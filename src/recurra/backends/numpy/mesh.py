@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,9 @@ import numpy as np
 from recurra.backends.numpy.backend import NumpyBackend, in_silence
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import region_function
+from recurra.ir.op import Op
 from recurra.ops.collective import JOIN, SHARD
 from recurra.storage.storage_plan import StoragePlan
-
-_JOINS: dict[str, Any] = {
-    "add": np.add,
-    "mul": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "logical_or": np.logical_or,
-    "logical_and": np.logical_and,
-}
 
 
 class NumpyMesh(NumpyBackend):
@@ -86,7 +78,7 @@ class _Meeting:
         """Reduce a value over all workers, in their order."""
         self.brought[self.mine.worker] = array
         self.barrier.wait()
-        y = reduce(_JOINS[monoid], self.brought)
+        y = reduce(partial(Op.registry[monoid]().eval, np), self.brought)
         self.barrier.wait()  # before any worker brings its next value
         return y
 

@@ -32,9 +32,8 @@ from recurra.backends.numpy.source_blocks import Line, text_of
 from recurra.backends.numpy.source_machine import WritingMachine
 from recurra.backends.numpy.source_writer import Writer
 from recurra.backends.numpy.traced_array import StandIn, blank
-from recurra.codegen.early_exit import endings
 from recurra.codegen.region import Region
-from recurra.codegen.region_function import argument_types, region_function
+from recurra.codegen.region_function import argument_types, region_function, time_arguments
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.single_launch import Finish, single_launch
 from recurra.schedule.tree import Loop
@@ -46,15 +45,12 @@ def written(plan: StoragePlan, region: Region) -> tuple[str, dict[str, Any]]:
     """The source of a region, and the objects that it mentions by name."""
     w = Writer()
     machine = WritingMachine(w, plan.sizes)
-    c = region.chunk
-    span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
-    times = [w.named(x.dim) for x in region.around] + [w.named(x) for x in span]
-    ends = [w.named(f"{e}_ended") for e in region.ends]
-    points = {e.going: e.points for e in endings(plan.schedule, plan.sizes)}
-    args: list[Any] = [machine.counted(t, ANY) for t in times]
-    args += [machine.counted(n, (0, points[e])) for n, e in zip(ends, region.ends, strict=True)]
+    args: list[Any] = [
+        machine.counted(w.named(name), ANY if most is None else (0, most))
+        for name, most in time_arguments(plan, region)
+    ]
     seed = w.named("seed")
-    parameters = [seed, *times, *ends]
+    parameters = [seed, *map(str, args)]
     stores = (f"{s}_store" for s in (*region.stores, *region.reads))
     names = (*region.held, *region.carried, *stores)
     for wanted, known in zip(names, argument_types(plan, region), strict=True):

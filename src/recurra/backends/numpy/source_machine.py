@@ -116,9 +116,6 @@ class NumpyNamespace:
     def zeros_like(self, array: Any) -> Any:
         return self.zeros(array.shape, array.dtype)
 
-    def broadcast_to(self, array: Any, shape: Any) -> Any:
-        return np.broadcast_to(array, shape)
-
     def _new(self, name: str, *args: Any, dtype: Any) -> Any:
         """An array made of plain numbers: a constant of the source if it is small."""
         dtype = None if dtype is None else np.dtype(dtype)

@@ -16,24 +16,12 @@ OPERATORS = {
     "bitwise_or": "|", "bitwise_and": "&", "left_shift": "<<", "less": "<", "less_equal": "<=",
     "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
 }  # fmt: skip
-
-
 REDUCTIONS = {
     np.sum: np.add, np.prod: np.multiply, np.max: np.maximum, np.min: np.minimum,
     np.any: np.logical_or, np.all: np.logical_and,
 }  # fmt: skip
-
-
-NEW = {  # functions whose results always have memory of their own
-    np.where,
-    np.take,
-    np.concatenate,
-    padded,
-    np.sort,
-    np.argsort,
-    np.cumsum,
-    np.cumprod,
-}
+# Functions whose results always have memory of their own.
+NEW = {np.where, np.take, np.concatenate, padded, np.sort, np.argsort, np.cumsum, np.cumprod}
 
 
 class Unwritten(TypeError):
@@ -170,9 +158,8 @@ def plain(value: Any) -> Any:
         case StandIn():
             return value.like
         case Count():
-            return (
-                bool(value.range[0]) if value.truth else min(max(value.range[0], 0), value.range[1])
-            )
+            first, last = value.range
+            return bool(first) if value.truth else min(max(first, 0), last)
         case slice():
             return slice(plain(value.start), plain(value.stop), plain(value.step))
         case tuple() | list():

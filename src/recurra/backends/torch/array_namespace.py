@@ -20,18 +20,11 @@ from recurra.ops.random import threefry_rounds
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 Tensor = torch.Tensor
-DTYPES: dict[str, torch.dtype] = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "int64": torch.int64,
-    "int32": torch.int32,
-    "uint32": torch.int32,
-    "int8": torch.int8,
-    "uint8": torch.uint8,
-    "bool": torch.bool,
-}
+OF_ONE_NAME = (
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool",
+)  # fmt: skip
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in OF_ONE_NAME}
+DTYPES["uint32"] = torch.int32
 
 
 def inferring(make: Callable[Params, Result]) -> Callable[Params, Result]:

@@ -24,17 +24,9 @@ from recurra.cost.thresholds import MAX_WRITTEN_ELEMENTS
 from recurra.support.source_text import FreeNames
 
 TAKEN = {
-    "torch",
-    "attention",
-    "widened",
-    "threefry",
-    "number",
-    "foreign",
-    "loop_end",
-    "seed",
-    *dir(builtins),
-    *keyword.kwlist,
-}
+    "torch", "attention", "widened", "threefry", "number", "foreign", "loop_end", "seed",
+    *dir(builtins), *keyword.kwlist,
+}  # fmt: skip
 VIEWS = {"reshape", "broadcast_to", "permute", "unsqueeze", "__getitem__", "to", "einsum"}
 OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**", "rshift": ">>",

@@ -33,14 +33,13 @@ from recurra.backends.torch.recorded_code import StraightLineCode, finish, kerne
 from recurra.backends.torch.recorder import Recorder, StoreRef
 from recurra.backends.torch.recording_machine import EagerMachine, RecordingMachine
 from recurra.codegen.arena_views import View
-from recurra.codegen.early_exit import endings
 from recurra.codegen.input_layout import row_by_row
 from recurra.codegen.loop_segments import few
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import (
     argument_types,
     region_function,
-    times,
+    time_arguments,
     with_local_stores,
 )
 from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
@@ -299,18 +298,16 @@ def recorded(
     """The source of a region, its kernels, its loops that may be graphs, and its constants."""
     recorder = Recorder(device)
     machine = RecordingMachine(recorder)
-    clocks = [recorder.named(n) for n in _clocks(region)]
+    args: list[Any] = [
+        Count(recorder.named(name), ANY if most is None else (0, most), machine.xp.asarray)
+        for name, most in time_arguments(plan, region)
+    ]
+    clocks = [*map(str, args)]
     arrays = argument_types(plan, region)
     variables = (*region.held, *region.carried)
     names = [recorder.named(_variable_text(plan, v)) for v in variables]
     stores = [recorder.named(f"{s}_store") for s in (*region.stores, *region.reads)]
     seed = recorder.parameter("seed", (), torch.int32)
-    spans = [ANY] * (len(clocks) - len(region.ends)) + [
-        (0, e.points) for e in endings(plan.schedule, plan.sizes) if e.going in region.ends
-    ]
-    args: list[Any] = [
-        Count(c, span, machine.xp.asarray) for c, span in zip(clocks, spans, strict=True)
-    ]
     for name, array in zip([*names, *stores], arrays, strict=True):
         if isinstance(array, list):
             args.append(recorder.results(name, [(s, dtype_of(d)) for s, d in array]))
@@ -322,13 +319,11 @@ def recorded(
         results = region_function(plan, region, machine)(seed, *args)
         recorder.close()
     gives = [_spelt(recorder, x) for x in results]
-    assert len(clocks) == times(region)
     takes = ["seed", *clocks, *names, *stores]
     finish(recorder.items, gives, region.name)
     values = {"seed", *names} | {x for x in gives if x not in stores}
-    loops = (
-        captured(recorder.items, region.name, set(clocks), values, set(stores)) if graphs else []
-    )
+    numbers = set(clocks)
+    loops = captured(recorder.items, region.name, numbers, values, set(stores)) if graphs else []
     if owned:
         gives = apart(recorder, results, gives)
     source = emit(region.name, takes, gives, recorder, loops)
@@ -354,12 +349,6 @@ def apart(recorder: Recorder, results: Sequence[Any], gives: Sequence[str]) -> l
         else name
         for k, (x, name) in enumerate(zip(results, gives, strict=True))
     ]
-
-
-def _clocks(region: Region) -> list[str]:
-    c = region.chunk
-    span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
-    return [*(x.dim for x in region.around), *span, *(f"{e}_ended" for e in region.ends)]
 
 
 def loop_end(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) -> int:

@@ -40,11 +40,9 @@ def offloaded(program: Program) -> str:
     plan, offload = program.plan, program.offload
     stores = [s for s in plan.stores.values() if s.room]
     names, total = ", ".join(s.name for s in stores), sum(s.nbytes(plan.sizes) for s in stores)
-    where = (
-        offload.tier
-        if offload.tier == "host"
-        else f"disk of {offload.folder or tempfile.gettempdir()}"
-    )
+    where = offload.tier
+    if where == "disk":
+        where += f" of {offload.folder or tempfile.gettempdir()}"
     return f"offload: {names}, {total:,} bytes in all, to the {where}\n"
 
 
@@ -249,12 +247,15 @@ class Paged:
         self.stale(index)
         if index in self.here:
             return self.let_go(index)
-        if len(self.here) + len(self.ahead) < self.room:
-            return self.backend.adopt(np.zeros(self.shape, self.dtype))
-        if not self.here:
+        is_full = len(self.here) + len(self.ahead) >= self.room
+        if is_full and self.here:
+            return self.let_go(next(iter(self.here)))
+        if is_full:
             self.stale(next(iter(self.ahead)))
-            return self.backend.adopt(np.zeros(self.shape, self.dtype))
-        return self.let_go(next(iter(self.here)))
+        return self.zeros()
+
+    def zeros(self) -> object:
+        return self.backend.adopt(np.zeros(self.shape, self.dtype))
 
     # ---- room
 
@@ -299,9 +300,7 @@ class Paged:
         self.ahead[index] = self.mover.move(self.name, index, False, lambda: self.read(index))
 
     def read(self, index: int) -> object:
-        if index not in self.out:
-            return self.backend.adopt(np.zeros(self.shape, self.dtype))
-        return self.there.get(index)
+        return self.there.get(index) if index in self.out else self.zeros()
 
     def write(self, index: int, array: object) -> None:
         self.there.put(index, self.backend.wait(array))

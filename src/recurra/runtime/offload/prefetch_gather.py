@@ -22,10 +22,6 @@ from recurra.runtime.offload.paged_buffer import Paged
 from recurra.storage.storage_plan import StoragePlan
 
 
-def nobody() -> None:
-    """The samples before the first ones: none."""
-
-
 @dataclass
 class Sampler:
     """Takes samples for a call, and those of the next call while launches go on.
@@ -38,7 +34,7 @@ class Sampler:
     plan: StoragePlan
     node: Node
     seed: int
-    before: Callable[[], np.ndarray | None] = nobody
+    before: Callable[[], np.ndarray | None] = lambda: None  # a weak reference to the last samples
 
     def __call__(self, env: Env, store: Paged, numbers: np.ndarray) -> np.ndarray:
         """The rows with these numbers: [*numbers, *row]."""
