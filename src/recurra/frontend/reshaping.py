@@ -113,7 +113,7 @@ def flip(x: Tensor, axis: Axes = None) -> Tensor:
 @operator("x.repeat(times=3, axis=0)", "np.repeat", "torch.repeat_interleave")
 def repeat(x: Tensor, times: Size, *more: object, axis: int | None = None) -> Tensor:
     """Repeat each element `times` times along an axis; torch's `repeat` is `tile`."""
-    if axis is None or more or isinstance(times, bool) or not isinstance(unwrap(times), int | Expr):
+    if axis is None or more or isinstance(times, bool) or not _is_size(times):
         raise ShapeError.at_user_line(
             "repeat takes one number and an axis",
             facts="NumPy's repeats every element, torch's the whole tensor",
@@ -121,6 +121,10 @@ def repeat(x: Tensor, times: Size, *more: object, axis: int | None = None) -> Te
         )
     axis = axis_of(x, axis)
     return _copies(x, times, axis, axis + 1)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(unwrap(value), int | Expr)
 
 
 @operator("x.tile(2, 3)", "np.tile", "torch.tile")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -35,14 +35,17 @@ def _digits(decimals: Any) -> Expr | int:
     """The number of decimals; raises RecurraError unless it is an integer or index expression."""
     digits: Any = unwrap(decimals)
     try:
-        is_index = isinstance(digits, Expr) and not is_condition(digits)
-        return digits if is_index else operator.index(digits)
+        return digits if _is_index(digits) else operator.index(digits)
     except TypeError:
         raise RecurraError.at_user_line(
             f"x.round({decimals!r}) does not say to how many decimals",
             facts="these are counted: a whole number, or an index expression",
             hint="write x.round(2); to the nearest multiple of y: (x / y).round() * y",
         ) from None
+
+
+def _is_index(value: object) -> TypeGuard[Expr]:
+    return isinstance(value, Expr) and not is_condition(value)
 
 
 def _of_float(tensor: Tensor, digits: Expr | int) -> Tensor:
