@@ -169,7 +169,7 @@ class Opt:
 
             passes = [_pass(name) for name in names]
             stages = PassManager(compile_context(sizes, *read_options(self.options)))
-            if stages.asked.check:
+            if stages.config.check:
                 _all_bounds(graph, sizes, "RECURRA_CHECK compares values")
             stages.begin(graph)
             for step in passes:

@@ -152,7 +152,7 @@ def stores_read(plan: StoragePlan, statements: Iterable[str]) -> set[str]:
     """The stores of which statements read a point."""
     operands = ((s, k, a) for s in statements for k, a in enumerate(plan.statements[s].args))
     found = ((plan.accesses.get((s, k)), a) for s, k, a in operands)
-    return {plan.store_of(a.name) for x, a in found if x is not None and x.how == "store"}
+    return {plan.store_of(a.name) for x, a in found if x == "store"}
 
 
 def stores_of(plan: StoragePlan, statements: Sequence[str]) -> tuple[str, ...]:

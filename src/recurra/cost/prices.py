@@ -107,7 +107,7 @@ def read(path: Path, machine: str) -> dict[str, Prices]:
     """Read prices by backend; raises RecurraError if they are of another machine."""
     hint = AGAIN.format(path=path)
     try:
-        data = json_text.parsed(path.read_text())
+        data = json_text.parse(path.read_text())
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA!r}")
         prices = {name: _prices(p) for name, p in data["prices"].items()}

@@ -129,7 +129,7 @@ def _read(place: Path) -> StoredNest:
         text = file.read(LARGEST + 1)
     if len(text) > LARGEST:
         raise ValueError(f"it has more than {LARGEST} bytes")
-    content = json_text.parsed(text)
+    content = json_text.parse(text)
     if not isinstance(content, dict):
         raise ValueError(f"it is {json.dumps(content):.60}, and no entry")
     digest = content.pop("digest")

@@ -386,7 +386,7 @@ def _hands_on_variables(program: Program) -> bool:
     read = {
         plan.graph[n].args[k].name
         for (n, k), access in plan.accesses.items()
-        if access.how == "store" and n in plan.graph.nodes
+        if access == "store" and n in plan.graph.nodes
     }
     return not any(a.dim == dim for n in read & plan.stores.keys() for a in plan.stores[n].kept)
 

@@ -235,7 +235,9 @@ def by_pass(step: Pass, options: CompileOptions | None = None, target: Target = 
     """Return the failure of a pass that raises, or changes the oracle's answer."""
 
     def failure(case: Case) -> str | None:
-        stages = PassManager(compile_context(case.sizes, options, target), asked=Config(check=True))
+        stages = PassManager(
+            compile_context(case.sizes, options, target), config=Config(check=True)
+        )
         try:
             if equivalence.evaluations(case.graph, case.sizes) > equivalence.MAX_EVALUATIONS:
                 return None

@@ -16,6 +16,7 @@ from recurra.errors import ScheduleError
 from recurra.ir.dims import Role
 from recurra.ir.expr import Expr, Sym, mul
 from recurra.ir.graph import Graph, Node, Ref, full_length
+from recurra.ir.output_axes import Axes
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Call, Item
 from recurra.ops.elementwise import Going

@@ -80,9 +80,7 @@ class WindowRunCommand:
         if self.timeline is not None:
             expect_timeline(self.timeline)
         with needed_by("recurra window run", WindowError):
-            import torch
-
-            from recurra.window.torch.concurrent import concurrent, load_native
+            from recurra.window.torch.concurrent import concurrent, load_native, no_grad
         load_native(self.threads, self.slots, None)  # if that fails, no script has run
         script = self.script.absolute()
         sys.argv = [str(self.script), *self.arguments]
@@ -92,7 +90,7 @@ class WindowRunCommand:
             explain=self.explain or self.timeline is not None, check=self.check,
         )  # fmt: skip
         try:
-            with torch.no_grad(), concurrent_block as block:
+            with no_grad(), concurrent_block as block:
                 left = _run_script(script)
         except WindowError:
             raise

@@ -60,7 +60,7 @@ def read_profile(data: bytes, gpu: Gpu, name: str) -> Trace:
 
 def _parsed(data: bytes, name: str) -> dict[str, Any]:
     try:
-        profile = json_text.parsed(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        profile = json_text.parse(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     except (ValueError, OSError, EOFError) as error:
         raise WindowError(f"{name} is no JSON", facts=str(error)) from None
     profile = {"traceEvents": profile} if isinstance(profile, list) else profile

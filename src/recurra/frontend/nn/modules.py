@@ -19,6 +19,7 @@ from recurra.frontend.foreign_names import OF_MODULES, no_attribute
 from recurra.frontend.functions import declared, dims_of, named
 from recurra.frontend.index_arguments import condition
 from recurra.frontend.nn import initializers, weights
+from recurra.frontend.nn.distributions import Categorical
 from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.sizes import sized
 from recurra.frontend.nn.spaces import Spaces
@@ -433,6 +434,16 @@ class MLP(Sequential):
             if not final:
                 layers.append(Tanh())
         super().__init__(*layers)
+
+
+class Policy(Module):
+    """A network whose output is the logits of a categorical distribution"""
+
+    def __init__(self, body: Module):
+        self.body = body
+
+    def forward(self, x: RecurrentTensor) -> Categorical:
+        return Categorical(self.body(x))
 
 
 class SpacePolicy(Module):

@@ -42,8 +42,8 @@ from recurra.mapping.learn.replay import Batch, Replay, segments_of
 from recurra.mapping.learn.settings import COMPILING, AgentSettings
 from recurra.mapping.struct_of_arrays import FlatProblem
 from recurra.nest.agents.actors import State
-from recurra.nest.agents.learning import keep, resumed
-from recurra.nest.agents.network import AdamState, clipped
+from recurra.nest.agents.learning import load_checkpoint, save_checkpoint
+from recurra.nest.agents.network import AdamState, clip_by_norm
 
 VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
 LEARNER = "mapping, Adam of one vector"  # identifies checkpoints of this learner
@@ -200,11 +200,11 @@ class GameLearner:
         return {"learner": LEARNER, "settings": str(self.settings), "problem": named}
 
     def save(self, path: Path) -> None:
-        keep(path, self.about, self.rounds, self.state())
+        save_checkpoint(path, self.about, self.rounds, self.state())
 
     def load(self, path: Path) -> None:
         """Restore a checkpoint; raises `RecurraError` if it is of another learner or problem."""
-        self.restore(*resumed(path, self.about))
+        self.restore(*load_checkpoint(path, self.about))
 
     def close(self) -> None:
         self.actors.close()
@@ -223,7 +223,7 @@ def _train(
     program: ProgramFeatures,
     batch: Batch,
 ) -> tuple[Weights, AdamState]:
-    slope = clipped(
+    slope = clip_by_norm(
         _as_one(jax.grad(partial(loss, settings))(weights, program, batch)), LONGEST_GRADIENT
     )
     new, adam = adam.step(slope, _as_one(weights), settings.learning_rate, settings.weight_decay)

@@ -19,7 +19,7 @@ from math import gcd, lcm
 from typing import Any
 
 from recurra.cost.thresholds import MAX_ROUND_TURNS
-from recurra.ir.bind import bind
+from recurra.ir.bind import bind_bounds
 from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import (
     Cmp,
@@ -63,7 +63,7 @@ def period(graph: Graph, dim: str) -> int:
 
 def _in_rounds(graph: Graph, extent: Range, sizes: Mapping[str, int]) -> _Rounds:
     bound = {extent.hi.name: extent.size(sizes)} if isinstance(extent.hi, Sym) else {}
-    return _Rounds(bind(graph, bound), extent, period(graph, extent.dim), sizes)
+    return _Rounds(bind_bounds(graph, bound), extent, period(graph, extent.dim), sizes)
 
 
 @dataclass

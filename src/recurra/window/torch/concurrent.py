@@ -82,6 +82,7 @@ LOOKS_BETWEEN: tuple[tuple[object, str], ...] = tuple(
 )
 REGISTRATIONS = ("impl", "_impl_with_aoti_compile")  # of torch.library.Library, for kernels
 PROFILERS = (("_enable_profiler", True), ("_disable_profiler", False))  # of autograd.profiler
+no_grad = torch.no_grad  # for the command, which does not import torch
 TINY_US = 5.0  # a shorter operator runs in the caller, if it is ready
 
 _open: dict[str, Block] = {}  # the block that is open
