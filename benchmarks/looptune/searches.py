@@ -17,7 +17,7 @@ from recurra.nest.agents.policy import GreedyPolicy, load, shipped
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, compared, verified
 from recurra.nest.problem import NestProblem
-from recurra.nest.search import FoundNest, search, strategy
+from recurra.nest.search import FoundNest, search_nests, strategy
 from recurra.nest.target import VectorTarget, runnable
 
 POLICY = "policy"
@@ -71,7 +71,7 @@ def deepened(size: tuple[int, int, int], limit: float, actions: tuple[int, ...])
 def alone(name: str, start: Nest, on: VectorTarget, actions: Actions, limit: float) -> FoundNest:
     """What a search finds within so much process CPU, with nothing measured before."""
     evaluate, clock = Evaluator(start.problem, on), time.process_time
-    return search(strategy(name), start, evaluate, actions, seconds=limit, clock=clock)
+    return search_nests(strategy(name), start, evaluate, actions, seconds=limit, clock=clock)
 
 
 def known(on: VectorTarget) -> GreedyPolicy | None:

@@ -18,7 +18,7 @@ from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
 from recurra.nest.agents.policy import GreedyPolicy, load, shipped
 from recurra.nest.loops import Nest, untiled
-from recurra.nest.measure import Evaluator, Protocol, compared, peak, verified
+from recurra.nest.measure import Evaluator, Protocol, compared, measure_peak, verified
 from recurra.nest.measured_table import tabulate
 from recurra.nest.problem import NestProblem
 from recurra.nest.quick_search import improved
@@ -160,7 +160,7 @@ def _beside_the_oracle(
 
 def _oracle(policy: GreedyPolicy, problem: NestProblem, on: VectorTarget) -> Nest:
     evaluate = Evaluator(problem, on, Protocol(seconds=0.0005))
-    table = tabulate(problem, policy.actions, evaluate, peak(on))
+    table = tabulate(problem, policy.actions, evaluate, measure_peak(on))
     return table.nest(int(table.gflops.argmax()))
 
 

@@ -20,7 +20,7 @@ from recurra.nest.actions import PAPER, Actions
 from recurra.nest.check import compare as wrong
 from recurra.nest.codegen import generate
 from recurra.nest.loops import Nest, untiled
-from recurra.nest.measure import Evaluator, Protocol, compared, peak
+from recurra.nest.measure import Evaluator, Protocol, compared, measure_peak
 from recurra.nest.measured_table import tabulate
 from recurra.nest.native import LoadedKernel
 from recurra.nest.target import VectorTarget, runnable
@@ -102,7 +102,7 @@ def ceilings(sizes: Sequence[tuple[int, int, int]]) -> list[dict[str, Any]]:
         for m, k, n in sizes:
             p = catalogue.matmul(m, k, n)
             evaluate = Evaluator(p, on, Protocol(seconds=0.0005))
-            table = tabulate(p, replace(PAPER, steps=8), evaluate, peak(on))
+            table = tabulate(p, replace(PAPER, steps=8), evaluate, measure_peak(on))
             best = table.nest(int(table.gflops.argmax()))
             if words := wrong(best, LoadedKernel(generate(best, on)).call, at_end=True):
                 raise Disagreement(f"the {on} code of {best.order!r} is wrong", facts=words)

@@ -38,7 +38,7 @@ from benchmarks.worker import in_worker
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.compiled import compile as compiled
-from recurra.nest.measure import peak
+from recurra.nest.measure import measure_peak
 from recurra.nest.problem import NestProblem
 from recurra.nest.register_scopes import SPARE
 from recurra.nest.target import runnable
@@ -174,7 +174,7 @@ def _beside(
     out = call(*inputs)
     us = contestant("tuned", lambda: call(*inputs, out=out), inputs)
     iterations = max(3, min(2000, int(SPAN_MS / each_ms(us))))
-    limit = problem.flops / peak(on, fresh=True) / 1e6 if len(problem.inputs) > 1 else None
+    limit = problem.flops / measure_peak(on, fresh=True) / 1e6 if len(problem.inputs) > 1 else None
     case = Case(name, metric="call_ms", limit=limit)
     pairs = QUICK_PAIRS if quick else PAIRS
     found = compare(

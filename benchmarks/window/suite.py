@@ -24,7 +24,7 @@ from benchmarks.worker import in_worker
 from recurra.errors import RecurraError
 from recurra.window import Executor, Task, copy, fill, matmul
 from recurra.window.list_schedule import gain
-from recurra.window.native.build import TORCH, build
+from recurra.window.native.native_build import TORCH, build
 from recurra.window.native.native_window import load
 from recurra.window.paper_comparison import comparison
 

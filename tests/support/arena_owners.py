@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backends.numpy.backend import NumpyMachine, WalkedNumpy
+from recurra.backends.numpy.numpy_backend import NumpyMachine, WalkedNumpy
 from recurra.codegen.arena_views import View
 
 NOBODY = 0

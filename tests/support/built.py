@@ -4,11 +4,11 @@ import tempfile
 from pathlib import Path
 
 from recurra.support import cxx_toolchain
-from recurra.window.native import build
+from recurra.window.native import native_build
 
 FOLDER = Path(tempfile.gettempdir()) / "recurra-window-tests"
 PROGRAMS = Path(__file__).parent / "native"
-HEADERS = Path(build.__file__).parent
+HEADERS = Path(native_build.__file__).parent
 
 
 def build_stress(folder: Path, sanitizer: str, program: str = "stress") -> Path:

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from recurra.llm import config as configs
 from recurra.llm.config import DecoderConfig
-from recurra.llm.init import random
+from recurra.llm.init import random_weights
 from recurra.llm.presets import preset, tiny
 from recurra.llm.tensor_files import ONE
 from recurra.llm.weights import DTYPES, Weights, parts, put, weight_types
@@ -119,7 +119,7 @@ def in_memory(
     own = {"hidden_size": 16, "intermediate_size": 24, "head_dim": 8, "sliding_window": 4}
     window = own if "sliding_window" in given else {k: own[k] for k in list(own)[:3]}
     c = configs.from_dict(given | window | changed)
-    named = {p.name: random(p, c, "f32", [1, k]) for k, p in enumerate(parts(c))}
+    named = {p.name: random_weights(p, c, "f32", [1, k]) for k, p in enumerate(parts(c))}
     return c, named, packed(c, named)
 
 

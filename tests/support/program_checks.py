@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 
 from random_programs import Case, ragged
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.backends.protocol import Backend
 from recurra.codegen.single_launch import as_single_launch, output_of
 from recurra.compiler import pipeline

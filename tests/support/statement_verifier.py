@@ -83,7 +83,7 @@ def _access(
 ) -> isl.Map:
     """The points of a statement at which `where` holds, each with the places that it touches."""
     places = [f"{d}'" for d in array.domain.dims]
-    chosen = [] if where == TRUE else [isl.text(where)]
+    chosen = [] if where == TRUE else [isl.isl_text(where)]
     constraints = [
         *isl.box_constraints(statement.domain),
         *chosen,

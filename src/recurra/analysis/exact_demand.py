@@ -96,7 +96,7 @@ class _ExactDemand:
     def points(self, domain: Domain, where: Expr = TRUE) -> isl.Set:
         constraints = isl.box_constraints(domain.at(self.sizes))
         if where != TRUE:
-            constraints.append(isl.text(substitute(where, self.sizes)))
+            constraints.append(isl.isl_text(substitute(where, self.sizes)))
         return isl.make_set(domain.dims, [*constraints, *self.limits], tuple(self.open))
 
     @property
@@ -112,7 +112,7 @@ class _ExactDemand:
         when = merge_condition(node, index)
         try:
             reads = isl.index_constraints(ref.at(self.sizes).index, out)
-            reads += [] if when is None else [isl.text(substitute(when, self.sizes))]
+            reads += [] if when is None else [isl.isl_text(substitute(when, self.sizes))]
         except ValueError:  # a product of two dims: any point
             reads = []
         return isl.make_map(reader.dims, out, [*ends, *reads, *self.limits], tuple(self.open))

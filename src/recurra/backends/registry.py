@@ -13,7 +13,7 @@ from recurra.support.optional_packages import needed_by
 
 BACKENDS = {
     "jax": "recurra.backends.jax.region:JaxBackend",
-    "numpy": "recurra.backends.numpy.backend:NumpyBackend",
+    "numpy": "recurra.backends.numpy.numpy_backend:NumpyBackend",
     "torch": "recurra.backends.torch.region:TorchBackend",
     "jax+nest": "recurra.backends.jax.nest_kernels:TunedJax",
     "torch+nest": "recurra.backends.torch.nest_kernels:TunedTorch",

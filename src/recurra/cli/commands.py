@@ -236,13 +236,13 @@ def _pass(name: str) -> Pass:
 
 
 def _all_bounds(graph: Any, sizes: Mapping[str, int], why: str) -> None:
-    from recurra.tools.graph_reducer import bounds
+    from recurra.tools.graph_reducer import bound_names
 
-    missing = sorted(bounds(graph) - set(sizes))
+    missing = sorted(bound_names(graph) - set(sizes))
     if missing:
         raise RecurraError(
             f"no size is given for {', '.join(missing)}",
-            facts=f"{why}, and the graph's bounds are {', '.join(sorted(bounds(graph)))}",
+            facts=f"{why}, and the graph's bounds are {', '.join(sorted(bound_names(graph)))}",
             hint=f"add --sizes {' '.join(f'{n}=4' for n in missing)}",
         )
 

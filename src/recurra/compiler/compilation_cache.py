@@ -200,7 +200,7 @@ def _lines(graph: Graph) -> list[Loc | None]:
     return [loc for n in graph.nodes.values() for loc in (n.loc, *n.locs)]
 
 
-def program(entry: CachedProgram | None, graph: Graph, compile: Callable[[], T]) -> T:
+def load_or_compile(entry: CachedProgram | None, graph: Graph, compile: Callable[[], T]) -> T:
     """Return a compiled program: the cached one, or a new one, which is then cached.
 
     Its arrays, functions and source lines are those of `graph`.

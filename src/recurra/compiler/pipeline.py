@@ -35,7 +35,7 @@ from recurra.storage.arena_solvers import PlacementSolver, in_arena
 from recurra.storage.copy_coalescing import coalesced
 from recurra.storage.duplicate_stores import without_duplicates
 from recurra.storage.offload import Offload, moved, offload_of, stays, worth
-from recurra.storage.storage_plan import StoragePlan, plan
+from recurra.storage.storage_plan import StoragePlan, make_plan
 from recurra.storage.verifier import validate
 from recurra.transforms.batch_groups import BATCH_GROUPS
 from recurra.transforms.canonicalize.canonicalize import CANONICALIZE
@@ -50,7 +50,7 @@ from recurra.transforms.iteration_domains.promote_domains import PROMOTE_DOMAINS
 from recurra.transforms.iteration_domains.snapshot_points import SNAPSHOT_POINTS
 from recurra.transforms.iteration_domains.split_live_ranges import SPLIT_LIVE_RANGES
 from recurra.transforms.iteration_domains.unroll_periodic import UNROLL_PERIODIC
-from recurra.transforms.padding.pad import PAD
+from recurra.transforms.padding.pad_axes import PAD
 from recurra.transforms.permutations.host_gather import HOST_GATHER
 from recurra.transforms.recurrences.incrementalize import INCREMENTALIZE
 from recurra.transforms.recurrences.predictive_commoning import PREDICTIVE_COMMONING
@@ -60,7 +60,7 @@ from recurra.transforms.shard import SHARD_ROWS
 from recurra.transforms.shared_borders import SHARED_BORDERS
 from recurra.transforms.skew.skew import SKEW
 from recurra.transforms.strip_mine.strip_mine import STRIP_MINE
-from recurra.transforms.strip_mine.tile import TILE, TILE_BATCH
+from recurra.transforms.strip_mine.tiling import TILE, TILE_BATCH
 from recurra.transforms.vectorize.distribute import DISTRIBUTE, PRODUCTS_AHEAD
 from recurra.transforms.vectorize.plan import VECTORIZE
 from recurra.transforms.vectorize.running_totals import RUNNING_TOTALS
@@ -145,7 +145,7 @@ def compile_graph(
     s = rotated(s, cx.sizes, cx.turns)
     broken = violations(s, cx.sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
-    p = predicated_loops(coalesced(without_duplicates(plan(s, cx.sizes))), target.prices)
+    p = predicated_loops(coalesced(without_duplicates(make_plan(s, cx.sizes))), target.prices)
     if stages.config.check:
         errors = validate(p)
         assert not errors, errors[0]

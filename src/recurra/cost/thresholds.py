@@ -6,7 +6,7 @@ them. "Measured" is on a core of a server with AVX-512; a guess has no measureme
 
 from __future__ import annotations
 
-# ---- tiles and blocks (transforms: strip_mine/tile.py, iteration_domains/peel_independent.py)
+# ---- tiles and blocks (transforms: strip_mine/tiling.py, iteration_domains/peel_independent.py)
 
 ROWS_PER_TILE = 512
 """Rows of a small matrix product that fill one core; the measurement is not on record."""

@@ -32,7 +32,7 @@ from recurra.frontend.gradient_paths import (
 from recurra.frontend.index_arguments import wrap
 from recurra.frontend.inverse_reads import Inverse, invert
 from recurra.frontend.outer_products import picked, rows_bend, summed
-from recurra.frontend.read import Operand, Read, Tensor
+from recurra.frontend.tensor_base import Operand, Read, Tensor
 from recurra.frontend.tensor_conversion import convert, pointwise, zeros
 from recurra.ir.expr import (
     FALSE,

@@ -6,7 +6,7 @@ from numbers import Integral
 from typing import Any
 
 from recurra.errors import ShapeError
-from recurra.frontend.read import Operand
+from recurra.frontend.tensor_base import Operand
 
 Axes = int | tuple[int, ...] | list[int] | None
 

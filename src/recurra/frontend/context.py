@@ -23,8 +23,8 @@ from recurra.frontend.dims import Index
 from recurra.frontend.dynamic_bounds import resolved, until
 from recurra.frontend.functions import foreign
 from recurra.frontend.index_arguments import unwrap
-from recurra.frontend.read import Read
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.frontend.tensor_base import Read
 from recurra.ir.dims import Dim, is_reserved, is_word
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph

@@ -9,7 +9,7 @@ from recurra.errors import DomainError, ShapeError, here
 from recurra.frontend import reshaping
 from recurra.frontend.index_arguments import condition, unwrap
 from recurra.frontend.index_keys import place_of, range_of, written
-from recurra.frontend.read import Operand, Tensor
+from recurra.frontend.tensor_base import Operand, Tensor
 from recurra.frontend.tensor_conversion import assigned
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols

@@ -14,7 +14,7 @@ from recurra.analysis.dynamic_bounds import NEVER, Until
 from recurra.errors import DomainError, here
 from recurra.frontend.dims import Index
 from recurra.frontend.index_arguments import is_condition, unwrap
-from recurra.frontend.read import Read
+from recurra.frontend.tensor_base import Read
 from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr, evaluate, symbols
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from recurra.analysis.data_conditions import Decided, decided
 from recurra.analysis.demanded_points import demanded
 from recurra.analysis.program_tracer import Branch, Tracer, disjoint
-from recurra.frontend.read import Operand
+from recurra.frontend.tensor_base import Operand
 from recurra.ir.expr import Expr, Logic, both
 from recurra.ir.graph import Graph, Node, Ref, index_symbols
 from recurra.ir.order import postorder

@@ -24,8 +24,8 @@ from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.frontend.dims import Dims, Index
 from recurra.frontend.functions import call as emit_call
 from recurra.frontend.functions import dims_of, type_of
-from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.frontend.tensor_base import union
 from recurra.ir.expr import TRUE, Expr, both, compare, negate
 from recurra.ir.graph import Graph, Node
 from recurra.ir.types import NUMPY_NAME, Domain, Type

@@ -12,7 +12,7 @@ from recurra.frontend import ordering, reshaping
 from recurra.frontend.definitions import define
 from recurra.frontend.index_arguments import Size, unwrap, wrap
 from recurra.frontend.index_keys import index_of, place_of, written
-from recurra.frontend.read import Operand, Read, Tensor
+from recurra.frontend.tensor_base import Operand, Read, Tensor
 from recurra.frontend.tensor_conversion import convert
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols

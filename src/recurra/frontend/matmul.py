@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recurra.errors import ShapeError
-from recurra.frontend.read import Operand, Tensor
+from recurra.frontend.tensor_base import Operand, Tensor
 from recurra.frontend.tensor_conversion import (
     always_equal,
     dropped,

@@ -12,8 +12,8 @@ from recurra.frontend.axes import Axes, axis_of
 from recurra.frontend.dtype_objects import Dtype, dtype_name
 from recurra.frontend.index_arguments import Size, unwrap, wrap
 from recurra.frontend.operator_table import operator
-from recurra.frontend.read import Read, Tensor
 from recurra.frontend.reshaping import broadcast_to, cut, flip, reshape
+from recurra.frontend.tensor_base import Read, Tensor
 from recurra.frontend.tensor_conversion import as_float, convert, counted, promote
 from recurra.ir.op import LETTERS
 from recurra.ir.types import accumulator

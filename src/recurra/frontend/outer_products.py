@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recurra.frontend.read import Operand, Tensor
+from recurra.frontend.tensor_base import Operand, Tensor
 from recurra.ir.expr import Expr, Sym, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS

@@ -13,8 +13,8 @@ from recurra.errors import ShapeError
 from recurra.frontend.axes import Axes, axes_of
 from recurra.frontend.index_arguments import BareIndex, wrap
 from recurra.frontend.operator_table import operator
-from recurra.frontend.read import Operand, Tensor
 from recurra.frontend.reshaping import expand, squeeze
+from recurra.frontend.tensor_base import Operand, Tensor
 from recurra.frontend.tensor_conversion import as_float, convert, pointwise
 from recurra.ir.expr import mul
 from recurra.ir.types import accumulator, is_float, join

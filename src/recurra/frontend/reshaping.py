@@ -12,7 +12,7 @@ from recurra.errors import ShapeError
 from recurra.frontend.axes import Axes, axes_of, axis_of
 from recurra.frontend.index_arguments import Size, unwrap
 from recurra.frontend.operator_table import operator
-from recurra.frontend.read import Operand, Tensor
+from recurra.frontend.tensor_base import Operand, Tensor
 from recurra.frontend.tensor_conversion import convert, counted, dropped, pointwise
 from recurra.ir.expr import Expr, div, mul
 from recurra.ir.op import LETTERS

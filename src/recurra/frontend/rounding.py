@@ -10,7 +10,7 @@ import numpy as np
 from recurra.errors import RecurraError
 from recurra.frontend.index_arguments import BareIndex, is_condition, unwrap, wrap
 from recurra.frontend.ordering import take
-from recurra.frontend.read import Tensor
+from recurra.frontend.tensor_base import Tensor
 from recurra.frontend.tensor_conversion import convert, pointwise
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr

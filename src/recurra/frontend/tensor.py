@@ -21,9 +21,9 @@ from recurra.frontend.dtype_objects import Dtype, dtype_name
 from recurra.frontend.index_arguments import BareIndex
 from recurra.frontend.matmul import matmul
 from recurra.frontend.operator_table import operator
-from recurra.frontend.read import Read, union
 from recurra.frontend.refused_conversions import OpaqueTensor, operator_of
 from recurra.frontend.rounding import rounded
+from recurra.frontend.tensor_base import Read, union
 from recurra.frontend.tensor_conversion import (
     comparison,
     convert,

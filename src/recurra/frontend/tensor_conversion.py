@@ -13,7 +13,7 @@ from recurra.analysis.program_tracer import current
 from recurra.errors import ShapeError, here
 from recurra.frontend.dtype_objects import Dtype, dtype_name
 from recurra.frontend.index_arguments import BareIndex, is_condition
-from recurra.frontend.read import Operand, Read, Tensor
+from recurra.frontend.tensor_base import Operand, Read, Tensor
 from recurra.ir.expr import Expr, Sym, compare, symbols
 from recurra.ir.graph import Slice
 from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels

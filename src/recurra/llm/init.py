@@ -93,7 +93,7 @@ def save(out: Path, config: DecoderConfig, dtype: str, seed: int, shard: int) ->
     places: dict[str, str] = {}
     for k, names in enumerate(files):
         name = ONE if len(files) == 1 else f"model-{k + 1:05}-of-{len(files):05}.safetensors"
-        tensors = {p.name: random(p, config, dtype, [seed, at]) for at, p in names}
+        tensors = {p.name: random_weights(p, config, dtype, [seed, at]) for at, p in names}
         write(out / name, tensors, {"format": "pt"})
         places |= dict.fromkeys(tensors, name)
     if len(files) > 1:
@@ -113,7 +113,9 @@ def _files(config: DecoderConfig, dtype: str, shard: int) -> Iterator[list[tuple
     yield now
 
 
-def random(part: WeightPart, config: DecoderConfig, dtype: str, seed: list[int]) -> np.ndarray:
+def random_weights(
+    part: WeightPart, config: DecoderConfig, dtype: str, seed: list[int]
+) -> np.ndarray:
     """Values that preserve the scale of activations: N(0, 1/in), norms around 1."""
     x = np.random.default_rng(seed).standard_normal(part.shape, np.float32)
     if len(part.shape) > 1:

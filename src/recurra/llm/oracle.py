@@ -38,13 +38,13 @@ def logits(
     place = np.arange(length)[None, :] - (np.zeros(rows, int) if pad is None else pad)[:, None]
     x = t["model.embed_tokens.weight"][tokens] * config.embedding_scale
     for layer in range(len(config.layers)):
-        x = block(config, t, layer, x, place, given)
+        x = transformer_block(config, t, layer, x, place, given)
     x = norm(config, x, t["model.norm.weight"])
     out = x @ t["model.embed_tokens.weight" if config.tied else "lm_head.weight"].T
     return cap(out, config.logit_cap)
 
 
-def block(
+def transformer_block(
     config: DecoderConfig, tensors: Tensors, layer: int, array: Array, place: Array, given: int = 0
 ) -> Array:
     """One layer, of x [B, T, D] at places [B, T]."""
@@ -53,7 +53,7 @@ def block(
     def normed(x: Array, name: str) -> Array:
         return norm(config, x, tensors[f"{prefix}{name}_layernorm.weight"])
 
-    a = attention(config, tensors, layer, normed(array, "input"), place, given)
+    a = attend(config, tensors, layer, normed(array, "input"), place, given)
     array = array + (normed(a, "post_attention") if config.sandwich else a)
     before = normed(array, "pre_feedforward" if config.sandwich else "post_attention")
     y = mlp(config, tensors, f"{prefix}mlp.", before)
@@ -82,7 +82,7 @@ def mlp(config: DecoderConfig, tensors: Tensors, name: str, array: Array) -> Arr
     return linear(tensors, f"{name}down_proj", gate * linear(tensors, f"{name}up_proj", array))
 
 
-def attention(
+def attend(
     config: DecoderConfig, tensors: Tensors, layer: int, array: Array, place: Array, given: int
 ) -> Array:
     name, rows, length = f"model.layers.{layer}.self_attn.", *array.shape[:2]

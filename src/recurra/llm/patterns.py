@@ -111,7 +111,7 @@ def parse_mix(text: str, layers: int) -> tuple[Pattern, ...]:
     return tuple(patterns[layer % len(patterns)] for layer in range(layers))
 
 
-def text(pattern: Pattern) -> str:
+def pattern_text(pattern: Pattern) -> str:
     """Print a pattern, the inverse of `parse`: Sinks(4, 252) → `sinks:4+252`."""
     numbers = "+".join(str(getattr(pattern, f.name)) for f in fields(pattern))
     (name,) = (name for name, kind in PATTERNS.items() if kind is type(pattern))

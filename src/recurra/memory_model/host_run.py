@@ -23,9 +23,9 @@ from recurra.memory_model.metered_regions import (
     MeteredLaunches,
     ShapeMachine,
     StatementRegions,
+    allocate_store,
     copied,
     fresh,
-    store,
 )
 from recurra.memory_model.peak import Held, Peak
 from recurra.memory_model.peak_meter import Meter
@@ -150,7 +150,7 @@ class _HostRun:
 
     def store(self, s: Store) -> Buffers:
         """Zeros, or the copy of an input."""
-        buffer = partial(store, self.meter, self.plan, s)
+        buffer = partial(allocate_store, self.meter, self.plan, s)
         if s.room:
             return ResidentBuffers([buffer() for _ in range(s.room)])
         return buffer() if s.apart is None else [buffer() for _ in range(s.apart.slots)]

@@ -141,7 +141,7 @@ class StatementRegions:
     machine: ShapeMachine
 
     def compile(self, plan: StoragePlan, region: Region) -> Compiled:
-        make = partial(store, self.meter, plan)
+        make = partial(allocate_store, self.meter, plan)
         walker = partial(_LocalStoreWalk, region=region, make=make)
         without_local = replace(region, local=())
         run = region_function(plan, without_local, self.machine, walker, here=lambda: {SHARD: 0})
@@ -210,7 +210,7 @@ def fresh(meter: Meter, plan: StoragePlan, name: str) -> ArrayTree:
     return arrays if isinstance(type_, Tuple) else arrays[0]
 
 
-def store(meter: Meter, plan: StoragePlan, buffer: Store) -> ArrayView:
+def allocate_store(meter: Meter, plan: StoragePlan, buffer: Store) -> ArrayView:
     """Allocate a buffer of a store."""
     kind = "input" if buffer.given else "output" if buffer.output else "store"
     meter.at = f"the store of {buffer.name}"

@@ -22,13 +22,13 @@ from recurra.nest import kernel_store
 from recurra.nest.codegen import generate
 from recurra.nest.default_schedule import standard
 from recurra.nest.dtypes import DTYPES, named
-from recurra.nest.einsum import axes, from_layouts, from_sizes
+from recurra.nest.einsum import axes_of, from_layouts, from_sizes
 from recurra.nest.guarded_call import guarded_call
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.native import LoadedKernel, NestKernel
 from recurra.nest.problem import ITEM_BYTES, Combine, NestProblem, Post, TensorAccess, contiguous
 from recurra.nest.program import NestCode
-from recurra.nest.target import VectorTarget, target
+from recurra.nest.target import VectorTarget, host_target
 from recurra.nest.threads import Team, shared
 from recurra.support import cpu
 from recurra.support.notices import tell_once
@@ -140,7 +140,7 @@ def _target(backend: Backend | None) -> VectorTarget:
         from recurra.nest.llvm import host
 
         return host()
-    return target(backend)
+    return host_target(backend)
 
 
 def load(program: NestCode) -> NestKernel:
@@ -411,7 +411,7 @@ def _of_examples(
             "beside arrays, sizes are given by letter", facts=f"given: {tuple(sizes)}",
             hint=f"sizes={{'m': 4, ..}}; the letters are those of {words!r}",
         )  # fmt: skip
-    axes(words)
+    axes_of(words)
     combine, post, initial = rest
     return from_layouts(
         words, [x[:2] for x in layouts], dtypes=dtypes, sizes=sizes,

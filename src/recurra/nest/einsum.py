@@ -28,7 +28,7 @@ OUTPUT = "C"
 INPUTS = "ABDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def axes(words: str) -> tuple[list[tuple[Affine, ...]], tuple[Affine, ...]]:
+def axes_of(words: str) -> tuple[list[tuple[Affine, ...]], tuple[Affine, ...]]:
     """Return the axes of every input and of the output; raise ShapeError for malformed words."""
     if not isinstance(words, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _malformed(words, "it is no text")
@@ -50,7 +50,7 @@ def axes(words: str) -> tuple[list[tuple[Affine, ...]], tuple[Affine, ...]]:
 
 def letters(words: str) -> list[str]:
     """Return the indices in order of first mention, which is the order of sizes."""
-    inputs, output = axes(words)
+    inputs, output = axes_of(words)
     return list(
         dict.fromkeys(i for part in (*inputs, output) for axis in part for i, _ in axis.terms)
     )
@@ -70,7 +70,7 @@ def from_sizes(
     from_sizes("mk,kn->mn", {"m": 128, "k": 64, "n": 32}): A [m,k], B [k,n], C [m,n]. C is f32 where
     the inputs are bf16.
     """
-    inputs, output = axes(words)
+    inputs, output = axes_of(words)
     extents = _sizes(words, sizes)
     shapes = [tuple(_reach(axis, extents) for axis in part) for part in (*inputs, output)]
     layouts = [(shape, contiguous(shape)) for shape in shapes]
@@ -93,7 +93,7 @@ def from_layouts(
     An output without a layout is C-contiguous; types are f32 by default. `sizes` has those of
     letters that never stand alone.
     """
-    inputs, output = axes(words)
+    inputs, output = axes_of(words)
     if len(layouts) not in (len(inputs), len(inputs) + 1):
         raise ShapeError(
             f"{words!r} has {len(inputs)} inputs", facts=f"{len(layouts)} arrays are given"

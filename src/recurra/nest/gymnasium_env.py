@@ -18,11 +18,11 @@ import numpy as np
 from recurra.errors import RecurraError
 from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.loops import Nest, untiled
-from recurra.nest.measure import Evaluator, peak
+from recurra.nest.measure import Evaluator, measure_peak
 from recurra.nest.problem import NestProblem
 from recurra.nest.search import Evaluate
 from recurra.nest.state import WIDTH, Vector, graph, vector
-from recurra.nest.target import target
+from recurra.nest.target import host_target
 
 ID = "LoopNest-v0"
 MOST = 2.0**31  # points of a loop: a tensor has fewer elements
@@ -54,8 +54,8 @@ class LoopNestEnv(gymnasium.Env[Vector, np.int64]):
         self.actions = _actions(actions)
         self._check()
         if evaluator is None or peak_gflops is None:
-            on = target(backend)
-            peak_gflops = peak_gflops or peak(on, self.problems[0].dtype)
+            on = host_target(backend)
+            peak_gflops = peak_gflops or measure_peak(on, self.problems[0].dtype)
             evaluator = evaluator or (lambda p: Evaluator(p, on))
         self._new_evaluator, self.peak = evaluator, peak_gflops
         self._evaluators: dict[int, Evaluate] = {}

@@ -64,7 +64,7 @@ class LlvmKernel:
     def __init__(self, program: NestCode) -> None:
         llvm = _llvm()
         self.program = program
-        module = llvm.parse_assembly(text(program))
+        module = llvm.parse_assembly(llvm_text(program))
         self._engine = llvm.create_mcjit_compiler(module, _machine())
         self._engine.finalize_object()
         self.address = self._engine.get_function_address(NAME)
@@ -80,7 +80,7 @@ def assembled(assembly: str) -> bytes:
     return next(s.data() for s in sections if s.is_text())
 
 
-def text(program: NestCode) -> str:
+def llvm_text(program: NestCode) -> str:
     """Return the LLVM IR of a program: one function of its tensors' pointers."""
     return _LlvmWriter(program).module()
 

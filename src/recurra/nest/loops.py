@@ -74,7 +74,7 @@ class Nest:
     """Whether threads share the trips of the outermost compute loop"""
 
     def __post_init__(self) -> None:
-        check(self)
+        check_loops(self)
 
     @property
     def loops(self) -> tuple[NestLoop, ...]:
@@ -248,7 +248,7 @@ def steps(loops: Sequence[NestLoop]) -> list[int]:
     return points[::-1]
 
 
-def check(nest: Nest) -> None:
+def check_loops(nest: Nest) -> None:
     """Raise ScheduleError unless loops cover their indices exactly, and annotations fit."""
     p = nest.problem
     _check_loops(nest.compute, p.extents, "compute")

@@ -248,7 +248,7 @@ def compared(
     for k in range(rounds):
         for j in order:
             times[k, j] = workload.measure(kernels[j], once).seconds
-        peaks[k] = peak(target, p.dtype, fresh=True)
+        peaks[k] = measure_peak(target, p.dtype, fresh=True)
         if not more():
             break
         slowest = Protocol.hopeless * np.nanmin(times)
@@ -266,7 +266,7 @@ def compared(
 TRIPS = 2000
 
 
-def peak(target: VectorTarget, dtype: str = "f32", *, fresh: bool = False) -> float:
+def measure_peak(target: VectorTarget, dtype: str = "f32", *, fresh: bool = False) -> float:
     """Measure the GFLOPS of multiply-adds in registers alone, an upper bound of every kernel.
 
     Measured once per process, and again if `fresh`, because clocks drift.

@@ -14,7 +14,7 @@ from recurra.errors import BackendError
 from recurra.nest.avx2 import Avx2
 from recurra.nest.avx512 import Avx512
 from recurra.nest.program import NestCode
-from recurra.nest.target import target
+from recurra.nest.target import host_target
 from recurra.nest.x86 import LINKS, Encoder
 
 ENCODERS: dict[str, Callable[[str], Encoder]] = {"avx512": Avx512, "avx2": Avx2}
@@ -90,7 +90,7 @@ class LoadedKernel:
     """
 
     def __init__(self, program: NestCode) -> None:
-        target(program.target)
+        host_target(program.target)
         self.program = program
         code = encode(program)
         self.code = Code(linked(code) if program.buffers else code)

@@ -43,11 +43,11 @@ class Affine:
 
     def range(self, sizes: Mapping[str, int]) -> tuple[int, int]:
         """Return the least and the largest value over all index points."""
-        low, high = bounds(c * (sizes[i] - 1) for i, c in self.terms)
+        low, high = loop_bounds(c * (sizes[i] - 1) for i, c in self.terms)
         return self.offset + low, self.offset + high
 
 
-def bounds(reaches: Iterable[int]) -> tuple[int, int]:
+def loop_bounds(reaches: Iterable[int]) -> tuple[int, int]:
     """Return the least and the largest sum of any of these numbers."""
     numbers = list(reaches)
     return sum(min(n, 0) for n in numbers), sum(max(n, 0) for n in numbers)
@@ -92,7 +92,7 @@ class TensorAccess:
     @cached_property
     def span(self) -> tuple[int, int]:
         """The first and the last element of its memory, counted from element 0 of every axis."""
-        return bounds(s * (n - 1) for s, n in zip(self.strides, self.shape, strict=True))
+        return loop_bounds(s * (n - 1) for s, n in zip(self.strides, self.shape, strict=True))
 
     @cached_property
     def indices(self) -> frozenset[str]:
@@ -138,7 +138,7 @@ class NestProblem:
     initial: bool = False
 
     def __post_init__(self) -> None:
-        check(self)
+        check_problem(self)
 
     @cached_property
     def extents(self) -> Mapping[str, int]:
@@ -181,7 +181,7 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
-def check(problem: NestProblem) -> None:
+def check_problem(problem: NestProblem) -> None:
     """Raise ShapeError unless every access of `problem` stays inside its tensor.
 
     The output's elements must be distinct: each output axis is accessed at one index of its own.

@@ -22,8 +22,8 @@ from recurra.nest.measure import Evaluator, Protocol
 from recurra.nest.native import NestKernel
 from recurra.nest.packing import packings
 from recurra.nest.problem import expect_seconds
-from recurra.nest.search import FEW, Budget, Clock, search, strategy
-from recurra.nest.target import VectorTarget, target
+from recurra.nest.search import FEW, Budget, Clock, search_nests, strategy
+from recurra.nest.target import VectorTarget, host_target
 from recurra.nest.threads import Team
 
 BEAM = "beam4bfs"
@@ -52,7 +52,7 @@ def improved(
             loc=here(),
         )
     expect_seconds(seconds, "improved")
-    on = on or target()
+    on = on or host_target()
     once = Protocol(seconds=min(Protocol.seconds, seconds * ONCE))
     budget = Budget(seconds, clock)
     run = _QuickSearch(Evaluator(begin.problem, on, once, keep=FEW), budget)
@@ -64,7 +64,7 @@ def improved(
     if (left := budget.left(SEARCHED)) > 0:
         start = replace(run.best, packs=())  # annotations come last
         rules = actions or Actions()
-        found = search(strategy(BEAM), start, run.evaluate, rules, seconds=left, clock=clock)
+        found = search_nests(strategy(BEAM), start, run.evaluate, rules, seconds=left, clock=clock)
         for _, order in found.ranking:
             run.add(scheduled(begin.problem, order))
     for nest in packings(run.best) if tiled else ():

@@ -93,7 +93,7 @@ SearchStrategy = Callable[[SearchRun, Nest, Random], None]
 """Explores from a nest by calling the run; returns when nothing is left."""
 
 
-def search(
+def search_nests(
     strategy: SearchStrategy,
     start: Nest,
     evaluate: Evaluate,

@@ -54,7 +54,7 @@ def runnable() -> tuple[VectorTarget, ...]:
     return tuple(t for t in TARGETS.values() if t.needs <= features())
 
 
-def target(name: str | None = None) -> VectorTarget:
+def host_target(name: str | None = None) -> VectorTarget:
     """Return the target of that name, or the widest; raise BackendError if it cannot run here."""
     if name is None:
         if not runnable():

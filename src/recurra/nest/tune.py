@@ -26,8 +26,8 @@ from recurra.nest.measure import LONG, Evaluator, Standing, compared, verified
 from recurra.nest.packing import packed
 from recurra.nest.problem import Combine, NestProblem, Post, expect_problem, expect_seconds
 from recurra.nest.search import Budget, FoundNest, strategy
-from recurra.nest.search import search as searched
-from recurra.nest.target import VectorTarget, target
+from recurra.nest.search import search_nests as searched
+from recurra.nest.target import VectorTarget, host_target
 from recurra.nest.threads import shared
 from recurra.support import atomic_write
 
@@ -113,7 +113,7 @@ def tuned(
     """
     expect_problem(problem, "tuned")
     expect_seconds(seconds, "tuned")
-    on = on or target()
+    on = on or host_target()
     budget = Budget(seconds)
     evaluate = Evaluator(problem, on)
     nests = {"untiled": untiled(problem), "standard": standard(problem, on), **(beside or {})}
@@ -232,7 +232,7 @@ class Tune:
             self.words, extents, dtype=self.dtype, combine=self.combine, post=self.post
         )
         expect_file(self.out)
-        on = target(self.backend)
+        on = host_target(self.backend)
         if self.keep:
             expect_writable(problem, on.name, self.threads)
         with progress_bar(self.search) as show:

@@ -125,9 +125,9 @@ def readers(
     the whole range. It may contain points that do not read (strides, two free dims), which the
     caller masks. At a point without readers it is any legal one: r.lo <= lo <= hi <= r.hi.
     """
-    points = [f"{isl.text(x.lo)} <= {x.dim} < {isl.text(x.hi)}" for x in (*source, *free)]
+    points = [f"{isl.isl_text(x.lo)} <= {x.dim} < {isl.isl_text(x.hi)}" for x in (*source, *free)]
     relation = isl.index_constraints(index, source.dims)
-    chosen = [] if when == TRUE else [isl.text(when)]
+    chosen = [] if when == TRUE else [isl.isl_text(when)]
     known = isl.mentioned(points) | {x.dim for x in (*source, *free)}
     bounds = sorted(isl.mentioned(relation + chosen) - known)  # of no dim here: at least 1
     constraints = tuple(points + relation + chosen + [f"{n} >= 1" for n in bounds])

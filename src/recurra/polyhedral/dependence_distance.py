@@ -46,7 +46,7 @@ def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
         return Lag(None, None)
     used = {dim} | index_symbols(index) | (set() if when is None else symbols(when))
     within = sink.of(used)
-    chosen = [] if when is None or when == TRUE else [isl.text(when)]
+    chosen = [] if when is None or when == TRUE else [isl.isl_text(when)]
     relation = isl.index_constraints([index], [f"{dim}'"])
     constraints = tuple([*isl.box_constraints(within), *chosen, *relation])
     return Lag(*isl.gap(dim, f"{dim}'", within.dims, constraints))

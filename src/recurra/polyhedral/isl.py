@@ -40,23 +40,23 @@ CONTEXT = isl.Context()
 CONTEXT.set_ast_build_detect_min_max(1)
 
 
-def text(expr: Expr | int) -> str:
+def isl_text(expr: Expr | int) -> str:
     """Return an expression in isl's notation."""
     match expr:
         case int() | Sym():
             return str(expr)
         case Lin(terms=terms, const=const):
-            return "(" + " + ".join([f"{k}*{text(x)}" for x, k in terms] + [str(const)]) + ")"
+            return "(" + " + ".join([f"{k}*{isl_text(x)}" for x, k in terms] + [str(const)]) + ")"
         case FloorDiv(a=a, n=n):
-            return f"floor({text(a)}/{n})"
+            return f"floor({isl_text(a)}/{n})"
         case Modulo(a=a, n=n):
-            return f"({text(a)} mod {n})"
+            return f"({isl_text(a)} mod {n})"
         case Ext(op=op, args=args):
             return reduce(
-                lambda inner, a: f"{op}({text(a)}, {inner})", args[-2::-1], text(args[-1])
+                lambda inner, a: f"{op}({isl_text(a)}, {inner})", args[-2::-1], isl_text(args[-1])
             )
         case Cmp(op=op, a=a, b=b):
-            return f"({text(a)} {'=' if op == '==' else op} {text(b)})"
+            return f"({isl_text(a)} {'=' if op == '==' else op} {isl_text(b)})"
         case Logic():
             return _logic(expr)
         case Product():
@@ -67,16 +67,16 @@ def text(expr: Expr | int) -> str:
 
 def _logic(logic: Logic) -> str:
     if logic.op == "~":
-        return f"(not {text(logic.args[0])})"
+        return f"(not {isl_text(logic.args[0])})"
     if not logic.args:
         return "(0 = 0)" if logic.op == "&" else "(0 = 1)"
-    return "(" + (" and " if logic.op == "&" else " or ").join(map(text, logic.args)) + ")"
+    return "(" + (" and " if logic.op == "&" else " or ").join(map(isl_text, logic.args)) + ")"
 
 
 def box_constraints(domain: Domain, prime: str = "") -> list[str]:
     """The constraints of a domain whose dims have the suffix `prime`."""
     by: dict[str, Expr | int] = {d: Sym(f"{d}{prime}") for d in domain.dims} if prime else {}
-    ends = [(text(substitute(r.lo, by)), text(substitute(r.hi, by))) for r in domain]
+    ends = [(isl_text(substitute(r.lo, by)), isl_text(substitute(r.hi, by))) for r in domain]
     return [f"{lo} <= {r.dim}{prime} < {hi}" for r, (lo, hi) in zip(domain, ends, strict=True)]
 
 
@@ -107,11 +107,11 @@ def index_constraints(index: Sequence[Index], out: Sequence[str]) -> list[str]:
     parts: list[str] = []
     for e, q in zip(index, out, strict=True):
         if isinstance(e, Slice):
-            parts.append(f"{text(e.lo)} <= {q} < {text(e.hi)}")
+            parts.append(f"{isl_text(e.lo)} <= {q} < {isl_text(e.hi)}")
             if e.step != 1:
-                parts.append(f"({q} - {text(e.lo)}) mod {e.step} = 0")
+                parts.append(f"({q} - {isl_text(e.lo)}) mod {e.step} = 0")
         else:
-            parts.append(f"{q} = {text(e)}")
+            parts.append(f"{q} = {isl_text(e)}")
     return parts
 
 
@@ -173,7 +173,9 @@ def first(box: tuple[tuple[int, int], ...], where: Expr) -> tuple[int, ...] | No
     """The first point d0, d1, .. of a box, ends included, at which `where` holds."""
     dims = [f"d{k}" for k in range(len(box))]
     limits = [f"{lo} <= {d} <= {hi}" for d, (lo, hi) in zip(dims, box, strict=True)]
-    points = isl.Set(f"{{ [{', '.join(dims)}] : {' and '.join([*limits, text(where)])} }}", CONTEXT)
+    points = isl.Set(
+        f"{{ [{', '.join(dims)}] : {' and '.join([*limits, isl_text(where)])} }}", CONTEXT
+    )
     if points.is_empty():
         return None
     p = points.lexmin().sample_point()
@@ -185,7 +187,7 @@ def satisfiable(where: Expr) -> bool:
     """Tell whether the condition holds for any integers at all."""
     dims = sorted(symbols(where))
     by: dict[str, Expr | int] = {d: Sym(f"d{k}") for k, d in enumerate(dims)}
-    body = text(substitute(where, by))
+    body = isl_text(substitute(where, by))
     return not isl.Set(f"{{ [{', '.join(map(str, by.values()))}] : {body} }}", CONTEXT).is_empty()
 
 
@@ -284,7 +286,7 @@ def _above(expr: Expr | int) -> list[Expr | int]:
 
 def _as_largest(expr: Expr | int, domain: Domain) -> tuple[str, tuple[str, ...]]:
     """A name for max(e, 0), and its constraints over a box; raises ValueError as `text` does."""
-    box, e, top = box_constraints(domain), text(expr), "largest"
+    box, e, top = box_constraints(domain), isl_text(expr), "largest"
     while top in mentioned([e, *box]):
         top += "_"
     return top, (f"{top} = max(0, {e})", *box)
@@ -311,7 +313,11 @@ def always(condition: Expr, domain: Domain, where: tuple[Expr, ...] = ()) -> boo
     False if unsure.
     """
     try:
-        constraints = (f"not {text(condition)}", *box_constraints(domain), *map(text, where))
+        constraints = (
+            f"not {isl_text(condition)}",
+            *box_constraints(domain),
+            *map(isl_text, where),
+        )
     except ValueError:
         return False
     names = tuple(sorted(mentioned(constraints) - set(domain.dims)))

@@ -15,7 +15,7 @@ from typing import Any
 from recurra.report.curves import Points, charts
 from recurra.report.html import COLORED, Row, code, colored, number, size, style, table
 from recurra.report.memory_over_time import over_time
-from recurra.report.timeline import Span, concurrency_text, timeline
+from recurra.report.timeline import Span, concurrency_text, draw_timeline
 from recurra.support import atomic_write
 
 
@@ -63,7 +63,9 @@ def render(
         Section("Training", "", "" if curves is None else charts(curves)),
         Section("Settings", "", _settings(meta or {})),
         Section("Equations", "marked: new in this stage", _stages(equations)),
-        Section("Schedule", "", timeline(schedule_chart) + (code(schedule) if schedule else "")),
+        Section(
+            "Schedule", "", draw_timeline(schedule_chart) + (code(schedule) if schedule else "")
+        ),
         Section("Memory", _total(stores), _peak(memory) + _stores(stores)),
         Section("Program", _lines(program), code(program) if program else ""),
         Section(
@@ -74,7 +76,7 @@ def render(
         Section(
             "Launches",
             concurrency_text(launches),
-            (f"<p>{escape(window)}</p>" if window else "") + timeline(launches, "ms"),
+            (f"<p>{escape(window)}</p>" if window else "") + draw_timeline(launches, "ms"),
         ),
         Section("Contractions", kernels(contractions), table(contractions) if contractions else ""),
         Section("Compilation", _effort(passes), table(passes, bar="ms") if passes else ""),

@@ -28,7 +28,7 @@ def concurrency_text(spans: Sequence[Span]) -> str:
     return f"{len(spans)} in {busy:.3g} ms{share}" if spans else ""
 
 
-def timeline(spans: Sequence[Span], unit: str = "logical time") -> str:
+def draw_timeline(spans: Sequence[Span], unit: str = "logical time") -> str:
     """Draw one lane per statement, in the given order; `stop` is exclusive."""
     if not spans:
         return ""

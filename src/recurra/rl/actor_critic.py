@@ -23,8 +23,8 @@ class ActorCritic(Module):
     def __init__(self, env: object, hidden: Sequence[int], domain: Steps):
         self.spaces = Spaces(env)
         sizes = [self.spaces.width, *hidden]
-        self.actor = layers([*sizes, self.spaces.outputs], domain, 0.01, "a")
-        self.critic = layers([*sizes, 1], domain, 1.0, "c")
+        self.actor = network_layers([*sizes, self.spaces.outputs], domain, 0.01, "a")
+        self.critic = network_layers([*sizes, 1], domain, 1.0, "c")
         if self.spaces.deviations:
             zeros = initializers.zeros()((self.spaces.deviations,))
             self.log_std = Parameter(zeros, domain, "log_std")
@@ -35,7 +35,7 @@ class ActorCritic(Module):
         return pi, self.critic(x).index(0)
 
 
-def layers(sizes: Sequence[int], domain: Steps, last_gain: float, label: str) -> Sequential:
+def network_layers(sizes: Sequence[int], domain: Steps, last_gain: float, label: str) -> Sequential:
     """Linear layers with tanh between, called Wa1, ba1, .."""
     out: list[Module] = []
     for k, (inputs, outputs) in enumerate(pairwise(sizes), 1):

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from recurra.ir.types import Type
-from recurra.rl.gym_spaces import Array, Values, spaces
+from recurra.rl.gym_spaces import Array, Values, convert_space
 from recurra.rl.space import leaves
 from recurra.rl.vector_env import Rows, Spec
 
@@ -29,8 +29,8 @@ class Episodes:
         self.spec = spec
         probe = spec.make(1)
         observed, acted = probe.single_observation_space, probe.single_action_space
-        self.observation_space = spaces(spec, "observation", observed)
-        self.action_space = spaces(spec, "action", acted)
+        self.observation_space = convert_space(spec, "observation", observed)
+        self.action_space = convert_space(spec, "action", acted)
         self.observations = Values(observed, self.observation_space)
         self.actions = Values(acted, self.action_space)
         self.has_unreal_steps = Rows(spec, probe, self.observations, self.actions).has_unreal_steps
@@ -230,7 +230,7 @@ class GroupedEpisodes:
             self.groups = [self.episodes.another() for _ in range(count)]
 
 
-def episodes(spec: Spec) -> Episodes:
+def make_episodes(spec: Spec) -> Episodes:
     return AutoresetEpisodes(spec) if spec.episodes == "autoreset" else Episodes(spec)
 
 

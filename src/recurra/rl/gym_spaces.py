@@ -146,7 +146,7 @@ class Values:
         return build(self.space, lambda _: next(values))
 
 
-def spaces(spec: object, kind: str, space: gymnasium.Space) -> AnySpace:
+def convert_space(spec: object, kind: str, space: gymnasium.Space) -> AnySpace:
     """Convert an observation or action space; raises RecurraError if it is not supported."""
     match space:
         case Box() if space.dtype.name in BOX:  # pyright: ignore[reportOptionalMemberAccess]
@@ -161,9 +161,11 @@ def spaces(spec: object, kind: str, space: gymnasium.Space) -> AnySpace:
         case MultiBinary():
             return Space(Type("bool", tuple(space.shape)))
         case Tuple() if len(space.spaces):
-            return CompositeSpace(tuple(spaces(spec, kind, s) for s in space.spaces))
+            return CompositeSpace(tuple(convert_space(spec, kind, s) for s in space.spaces))
         case Dict() if len(space.spaces):
-            return CompositeSpace({k: spaces(spec, kind, s) for k, s in space.spaces.items()})
+            return CompositeSpace(
+                {k: convert_space(spec, kind, s) for k, s in space.spaces.items()}
+            )
         case _:
             raise RecurraError(
                 f"the {kind} space of {spec} is not supported",

@@ -27,7 +27,7 @@ from recurra.ir.types import Domain, Type, is_float
 from recurra.ir.user_objects import HostFunction
 from recurra.ops.control import Call, Item
 from recurra.rl.acting import Exchange, SpacesJson
-from recurra.rl.episodes import Episodes, GroupedEpisodes, episodes
+from recurra.rl.episodes import Episodes, GroupedEpisodes, make_episodes
 from recurra.rl.space import leaves, tensors_of, tree_of
 from recurra.rl.transitions import HasLast, Stepped, Transition, follow, recurrence, stepped_domain
 from recurra.rl.vector_env import Spec
@@ -39,7 +39,7 @@ class HostEnv(HasLast):
     """A Gymnasium environment that the host steps; see `rl.env` for episodes."""
 
     def __init__(self, spec: Spec):
-        self.episodes = episodes(spec)
+        self.episodes = make_episodes(spec)
         self.observation_space = self.episodes.observation_space
         self.action_space = self.episodes.action_space
         self._tracer: Tracer | None = None  # of the program that the reset is written in

@@ -128,7 +128,7 @@ def compile_program(
     wanted = replace(options, backend=backend.name)
     target = wanted.tuning.aimed(target_of(backend))
     kept, backend = _entry(written, wanted, target, backend)
-    compiled = compilation_cache.program(
+    compiled = compilation_cache.load_or_compile(
         kept, written.graph, lambda: compile_graph(written.graph, written.sizes, wanted, target)
     )
     expect_room(compiled.plan, sizes)

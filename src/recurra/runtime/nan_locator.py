@@ -18,7 +18,7 @@ from typing import cast
 
 import numpy as np
 
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.backends.protocol import ArrayFunction
 from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
 from recurra.codegen.region import Region

@@ -32,7 +32,7 @@ from recurra.schedule.lower_values import Cut, Cuts, lower_values
 from recurra.schedule.retiming import retime
 from recurra.schedule.sinking import LoopPlacement
 from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
-from recurra.transforms.reductions_to_accumulators import streams
+from recurra.transforms.reductions_to_accumulators import reads_whole_ranges
 
 
 class NoOrder(Exception):
@@ -156,7 +156,7 @@ def misplaced_folds(schedule: Schedule, sizes: Mapping[str, int]) -> list[Node]:
             loops = [x for x in paths[n.name] if x[1] is not None]
             adds = schedule.statements.running(n.name)
             together = adds is not None and loops == list(paths[adds][: len(loops)])
-            if not together or not streams(n, a, graph[a.name], sizes):
+            if not together or not reads_whole_ranges(n, a, graph[a.name], sizes):
                 out.append(n)
     return out
 

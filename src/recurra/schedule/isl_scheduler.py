@@ -141,7 +141,7 @@ def _is_same_point(graph: StatementGraph, dependence: Dependence) -> bool:
 def _constraints(graph: StatementGraph, dependence: Dependence) -> list[str]:
     """The pairs of points of a dependence, its source's dims primed."""
     source, sink = graph[dependence.source].domain, graph[dependence.sink].domain
-    chosen = [] if dependence.where == TRUE else [isl.text(dependence.where)]
+    chosen = [] if dependence.where == TRUE else [isl.isl_text(dependence.where)]
     index = isl.index_constraints(dependence.index, [f"{d}'" for d in source.dims])
     return [*isl.box_constraints(sink), *isl.box_constraints(source, "'"), *chosen, *index]
 

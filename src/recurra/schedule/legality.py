@@ -75,7 +75,7 @@ def _exactly(
     base += isl.box_constraints(sink) + isl.box_constraints(source, "'")
     base += isl.index_constraints(dependence.index, read)
     if dependence.where != TRUE:
-        base.append(isl.text(dependence.where))
+        base.append(isl.isl_text(dependence.where))
     late: list[str] = []  # consumer's time lexicographically below the producer's, or equal
     equal: list[str] = []
     for loop in common:

@@ -21,7 +21,7 @@ from recurra.schedule.dependences import shift_index
 from recurra.schedule.legality import violations
 from recurra.schedule.tree import Schedule
 from recurra.storage.storage_plan import StoragePlan
-from recurra.storage.storage_plan import plan as make_plan
+from recurra.storage.storage_plan import make_plan as make_plan
 from recurra.transforms.rewriter.optimization_fuel import fuel
 
 

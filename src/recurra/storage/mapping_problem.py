@@ -126,7 +126,7 @@ class Problem:
         for field, kind in (("instructions", Instruction), ("buffers", Buffer)):
             parts = _tuple_of(self.name, field, kind, getattr(self, field))
             object.__setattr__(self, field, parts)
-        check(self)
+        check_mapping_problem(self)
 
     @property
     def steps(self) -> int:
@@ -282,7 +282,7 @@ def packing(
     )
 
 
-def check(problem: Problem) -> None:
+def check_mapping_problem(problem: Problem) -> None:
     """Raise `ProblemError` for the first contradiction."""
     if not problem.instructions or not problem.buffers:
         what = "instructions" if not problem.instructions else "buffers"

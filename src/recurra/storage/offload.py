@@ -21,7 +21,7 @@ from recurra.ir.types import Type
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 from recurra.support.byte_units import parse
-from recurra.transforms.strip_mine.tile import outer_dims
+from recurra.transforms.strip_mine.tiling import outer_dims
 
 Tier = Literal["host", "disk"]
 

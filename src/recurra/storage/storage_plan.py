@@ -112,7 +112,7 @@ class StoragePlan:
         return table_html(rows, {"store": "total", "bytes": sum(r["bytes"] for r in rows)})
 
 
-def plan(schedule: Schedule, sizes: Mapping[str, int]) -> StoragePlan:
+def make_plan(schedule: Schedule, sizes: Mapping[str, int]) -> StoragePlan:
     """Plan the storage of a schedule; lengths of stores follow from the lags of its reads."""
     planner = _Planner(schedule, sizes)
     for r in dependences(schedule.statements):

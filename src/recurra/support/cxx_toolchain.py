@@ -65,7 +65,7 @@ def _missing(words: Sequence[str]) -> BuildError:
     )
 
 
-def flags() -> list[str]:
+def cxx_flags() -> list[str]:
     """Return the words of $CXXFLAGS, which come after ours."""
     return _words("CXXFLAGS")
 
@@ -87,7 +87,7 @@ def build(target: Path, arguments: Sequence[str]) -> Path:
     """
     words = compiler()
     _run([*words, "--version"], ANSWER_S)  # a compiler that hangs does so here
-    command = [*words, *arguments, *flags(), "-o", str(target)]
+    command = [*words, *arguments, *cxx_flags(), "-o", str(target)]
     code, output = _run(command, BUILD_S)
     if code or not target.exists():
         lines = output.splitlines()

@@ -119,7 +119,7 @@ def _folders(folder: Path | None) -> tuple[Path, Path]:
 
 def _key(extension: Extension) -> str:
     """Return a hash of everything that a build depends on, except the compiler."""
-    parts = [extension.file, *extension.flags, *cxx_toolchain.flags()]
+    parts = [extension.file, *extension.flags, *cxx_toolchain.cxx_flags()]
     parts += [sys.version, platform.system(), cpu.fingerprint(), _version(extension.package)]
     return digest([*parts, *(path.read_bytes() for path in _sources(extension.source))])
 

@@ -83,14 +83,14 @@ def _is_valid(case: Case) -> bool:
     """Return whether the graph can be parsed from its text, and is safe if all bounds are known."""
     try:
         same = parse(str(case.graph)) == verify(case.graph)
-        if bounds(case.graph) <= set(case.sizes):
+        if bound_names(case.graph) <= set(case.sizes):
             check_safety(case.graph, case.sizes)
     except (RecurraError, AssertionError, SyntaxError, ValueError, TypeError, KeyError):
         return False
     return same
 
 
-def bounds(graph: Graph) -> set[str]:
+def bound_names(graph: Graph) -> set[str]:
     """Return the bounds that need a size before the graph can be evaluated."""
     every = [*(d.range for d in graph.dims), *(r for n in graph.nodes.values() for r in n.domain)]
     return set().union(*(r.mentions() for r in every)) - {r.dim for r in every}

@@ -23,8 +23,8 @@ from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut
 from recurra.transforms.compile_context import CompileContext, Pass
-from recurra.transforms.strip_mine.tile import equations_over, first_untileable
-from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile
+from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile_dim
+from recurra.transforms.strip_mine.tiling import equations_over, first_untileable
 
 HINT = "leave groups out"
 
@@ -154,7 +154,7 @@ def split_into_groups(graph: Graph, groups: Groups) -> Graph:
             args = (Ref(a.name, (*a.index, z)),)
             n = replace(n, op=replace(n.op, at_=e), args=args)
         nodes[n.name] = n
-    split = tile(Graph(nodes, graph.outputs, graph.dims), groups.tile)
+    split = tile_dim(Graph(nodes, graph.outputs, graph.dims), groups.tile)
     turn = replace(groups.tile.dims[0], range=Range(groups.dim, groups.count))
     dims = (*(d for d in split.dims if d.name != groups.dim), turn)
     return replace(split, dims=dims)

@@ -36,7 +36,7 @@ from recurra.ops.source import Const
 from recurra.polyhedral.extent import at_sizes
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.vectorize.plan import loops
+from recurra.transforms.vectorize.plan import ordered_dims
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ class AttentionChoice:
         return f"attention {self.found.y.name} over {k}: {what}{asked} ({how})"
 
 
-def attention(
+def fuse_attention(
     graph: Graph, sizes: Mapping[str, int], kernel: AttentionKernel, asked: bool | None = None
 ) -> tuple[Graph, list[AttentionChoice]]:
     """Return the graph with attentions in loops as one op if asked for, or cheaper than tiles.
 
     Also returns the decisions.
     """
-    ordered = loops(graph)
+    ordered = ordered_dims(graph)
 
     def is_in_loop(found: FoundAttention) -> bool:
         dims = (symbols(found.range.lo) | symbols(found.range.hi)) & ordered.keys()
@@ -275,7 +275,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     """Make softmax(q·k)·v over a range of the past one op if the backend's kernel is faster."""
     if cx.target.kernel is None:
         return graph
-    new, choices = attention(graph, cx.sizes, cx.target.kernel, cx.tuning.attention)
+    new, choices = fuse_attention(graph, cx.sizes, cx.target.kernel, cx.tuning.attention)
     cx.remark(*choices)
     return new
 

@@ -28,7 +28,7 @@ from recurra.polyhedral import isl
 from recurra.polyhedral.extent import at_sizes
 from recurra.transforms.early_exit.ragged_axes import Along, result_axes
 from recurra.transforms.rewriter.rewriting import shape_of
-from recurra.transforms.vectorize.plan import loops
+from recurra.transforms.vectorize.plan import ordered_dims
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class GrowingAxes:
             for e, r in zip(a.index, self.graph[a.name].domain, strict=True)
             if isinstance(e, Slice) and grows(e, r, self.dims, self.free)
         ]
-        self.ordered = loops(self.graph) if asked else {}
+        self.ordered = ordered_dims(self.graph) if asked else {}
         for n, a, e, r in asked:
             if not isinstance(e.hi, Expr) or not self.in_order(n, e.lo, e.hi):
                 continue

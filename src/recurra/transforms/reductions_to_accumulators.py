@@ -36,7 +36,7 @@ def accumulate(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return apply(graph, (stream,), sizes, share=False)
 
 
-def streams(node: Node, ref: Ref, source: Node, sizes: Mapping[str, int]) -> bool:
+def reads_whole_ranges(node: Node, ref: Ref, source: Node, sizes: Mapping[str, int]) -> bool:
     """Tell whether a read is of whole ranges of dims that `node` lacks, at its point of others."""
     for e, r in zip(ref.index, source.domain, strict=True):
         if not isinstance(e, Slice):
@@ -59,7 +59,7 @@ def stream(node: Node, graph: Rewriting) -> Node | None:
         return None
     a, conditions = _in_steps_of_one(a, source.domain)
     domain = _points_read(node, a, source.domain)
-    if not streams(node, a, replace(source, domain=domain), graph.sizes):
+    if not reads_whole_ranges(node, a, replace(source, domain=domain), graph.sizes):
         return None
     rest, fold = (
         tuple(k - rank for k in node.op.axes if k >= rank),

@@ -29,7 +29,7 @@ from recurra.ops.reduction import Reduction
 from recurra.ops.source import Const
 from recurra.transforms.compile_context import CompileContext, Pass, Shard
 from recurra.transforms.rewriter.rewriting import shape_of
-from recurra.transforms.vectorize.plan import batch_dims, loops
+from recurra.transforms.vectorize.plan import batch_dims, ordered_dims
 
 APART = (
     "rows that workers share nothing of but sums can be split: write a dim for workers where "
@@ -60,7 +60,7 @@ def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
                 loc=here(),
             )
     named: dict[str, Refusal] = {}
-    ordered, inner = loops(graph), tokens(graph)
+    ordered, inner = ordered_dims(graph), tokens(graph)
     for d in dict.fromkeys((*batch_dims(graph, sizes), *graph.declared)):
         first = next((n for n in graph.nodes.values() if n.name in ordered[d] - inner), None)
         found = (
@@ -206,7 +206,7 @@ def _attributes(node: Node, extent: Range, bound: str) -> str | None:
     return f"is {node.op}" if any(bound in symbols(size) for _, size, _ in bind) else None
 
 
-def shard(graph: Graph, shard: Shard) -> Graph:
+def shard_rows(graph: Graph, shard: Shard) -> Graph:
     """Return the program of one worker, for its own bounds, `Shard.sizes`."""
     b, B = Sym(shard.dim), Sym(shard.bound)
     row, rows = mul(Sym(SHARD), B) + b, mul(Sym(SHARDS), B)
@@ -250,7 +250,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     cx.shard = choose(graph, cx.sizes, cx.workers)
     cx.sizes = cx.shard.sizes(cx.sizes)
     cx.remark(cx.shard)
-    return shard(graph, cx.shard)
+    return shard_rows(graph, cx.shard)
 
 
 SHARD_ROWS = Pass("shard", run, applies)

@@ -27,7 +27,7 @@ from recurra.window.kernel import Trace, parse
 from recurra.window.kineto import read_profile
 from recurra.window.model import LaunchCosts, SimulatedGpu
 from recurra.window.policies import POLICIES
-from recurra.window.profile import profile
+from recurra.window.profile import profile_trace
 from recurra.window.simulate import simulate
 from recurra.window.task import WindowError
 from recurra.window.timeline import expect_timeline
@@ -248,7 +248,7 @@ class WindowProfileCommand:
 
     def __call__(self) -> int:
         machine = _machine(self.gpu, 32, 0, 8, ())
-        found = profile(read(self.program, machine.gpu, self.kernels, self.batch), machine)
+        found = profile_trace(read(self.program, machine.gpu, self.kernels, self.batch), machine)
         print(json.dumps(found.rows()) if self.json else found)
         return 0
 
@@ -264,7 +264,7 @@ class WindowBuildCommand:
     """Print {"module": path, "lanes": the instructions it compares with}"""
 
     def __call__(self) -> int:
-        from recurra.window.native.build import STREAMS, TORCH, build
+        from recurra.window.native.native_build import STREAMS, TORCH, build
         from recurra.window.native.native_window import load
 
         window, lanes = build(), load().lanes
@@ -320,8 +320,8 @@ def _recorded(name: str, gpu: Gpu, batch: int) -> Trace:
 
     with needed_by(f"torch:{name}", WindowError):
         from recurra.window.torch.lower import lower
-        from recurra.window.torch.record import record
-    return lower(name, record(make(name, batch=batch).run), gpu)
+        from recurra.window.torch.record import record_operators
+    return lower(name, record_operators(make(name, batch=batch).run), gpu)
 
 
 def _machine(

@@ -80,7 +80,7 @@ class Profile:
         )
 
 
-def profile(trace: Trace, machine: SimulatedGpu | None = None) -> Profile:
+def profile_trace(trace: Trace, machine: SimulatedGpu | None = None) -> Profile:
     """Profile a trace; `machine` has the GPU and the cost of a graph's node."""
     machine = machine or SimulatedGpu()
     serial = simulate(trace, "serial", machine)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from recurra.window import lifetime
 from recurra.window.failures import KernelError
-from recurra.window.native.build import STREAMS
+from recurra.window.native.native_build import STREAMS
 from recurra.window.native.native_window import load
 from recurra.window.python_window import check_size
 from recurra.window.task import Task, WindowError

@@ -16,7 +16,7 @@ from random_cases import CASES, QUICK
 from random_programs import Case, programs, ragged
 from recurra.analysis import guards
 from recurra.backends.jax.region import JaxBackend
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.backends.torch.region import TorchBackend
 from recurra.ir.expr import TRUE, Sym, both, compare, mod
 from recurra.ir.types import Domain, Range

@@ -14,7 +14,7 @@ import torch
 from test_torch_graphs import walk
 
 import recurra as rc
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.backends.torch import cuda_graphs as graphs
 from recurra.backends.torch.array_namespace import TorchNamespace
 from recurra.backends.torch.cuda_graphs import RecordedLoop

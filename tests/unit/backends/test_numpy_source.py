@@ -14,7 +14,7 @@ from program_checks import Case
 from random_cases import QUICK
 from random_programs import programs
 from recurra.backends.bounded_int import ANY
-from recurra.backends.numpy.backend import NumpyBackend, WalkedNumpy
+from recurra.backends.numpy.numpy_backend import NumpyBackend, WalkedNumpy
 from recurra.backends.numpy.region import written
 from recurra.backends.numpy.source_blocks import CodeBlock, Line, text_of
 from recurra.backends.numpy.source_machine import WritingMachine

@@ -66,7 +66,7 @@ def test_normal_form(written: Expr | int, normal: str) -> None:
 
 def test_a_product_is_no_index() -> None:
     with pytest.raises(ValueError, match="multiplies two unknowns"):
-        isl.text(T * B)
+        isl.isl_text(T * B)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_evaluates_on_arrays(e: Expr | int, env: dict[str, int]) -> None:
 @given(affine, envs)
 def test_isl_text_has_the_same_value(e: Expr | int, env: dict[str, int]) -> None:
     fixed = [f"{n} = {v}" for n, v in env.items()]
-    point = isl.sample(isl.make_set(["y", *NAMES], [*fixed, f"y = {isl.text(e)}"], []))
+    point = isl.sample(isl.make_set(["y", *NAMES], [*fixed, f"y = {isl.isl_text(e)}"], []))
     assert point is not None
     assert point["y"] == evaluate(e, env)
 
@@ -175,7 +175,7 @@ def test_isl_text_has_the_same_value(e: Expr | int, env: dict[str, int]) -> None
 @given(conditions(), envs)
 def test_isl_text_has_the_same_truth(c: Expr, env: dict[str, int]) -> None:
     fixed = [f"{n} = {v}" for n, v in env.items()]
-    holds = not isl.make_set(NAMES, [*fixed, isl.text(c)], []).is_empty()
+    holds = not isl.make_set(NAMES, [*fixed, isl.isl_text(c)], []).is_empty()
     assert holds == evaluate(c, env)
 
 
@@ -184,7 +184,7 @@ def test_span_is_the_tightest_interval(
     lo: Expr | int, hi: Expr | int, size: int, env: dict[str, int]
 ) -> None:
     """Of s with lo <= s < hi, 0 <= s < T: either the exact ends or None, where s can be at all."""
-    limits = (f"{isl.text(lo)} <= s", f"s < {isl.text(hi)}", "0 <= s", "s < T")
+    limits = (f"{isl.isl_text(lo)} <= s", f"s < {isl.isl_text(hi)}", "0 <= s", "s < T")
     found = isl.span("s", ("s",), limits, NAMES)
     env = {**env, "T": size}
     points = [s for s in range(size) if evaluate(lo, env) <= s < evaluate(hi, env)]

@@ -35,7 +35,7 @@ def read(given: dict[str, Any], **changed: Any) -> config.DecoderConfig:
 
 
 def kinds(c: config.DecoderConfig) -> str:
-    return ",".join(patterns.text(layer.pattern) for layer in c.layers)
+    return ",".join(patterns.pattern_text(layer.pattern) for layer in c.layers)
 
 
 def test_llama():
@@ -210,7 +210,7 @@ def test_another_file_says_what_ends_a_text(tmp_path: Path):
 def test_patterns():
     words = "causal window:256 chunk:64 sinks:4+252 dilated:3 prefix:10 linear"
     for word in words.split():
-        assert patterns.text(patterns.parse(word)) == word
+        assert patterns.pattern_text(patterns.parse(word)) == word
     assert patterns.parse("sinks:4+252") == Sinks(4, 252)
     mix = patterns.parse_mix("window:8,chunk:4,causal", 4)
     assert mix == (SlidingWindow(8), Chunk(4), Causal(), SlidingWindow(8))

@@ -21,7 +21,7 @@ from numpy_memory import counted
 from page_reader import read
 from random_cases import QUICK
 from random_programs import Case, programs
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import PlanError, RecurraError
 from recurra.memory_model.amount import Amount, Extent, amount_of, extents, maximal, sum_of_terms

@@ -251,4 +251,4 @@ def test_nothing_runs_that_the_machine_lacks(monkeypatch: pytest.MonkeyPatch) ->
         "  hint: it runs avx2"
     )
     with pytest.raises(BackendError, match="there is no target 'sse'"):
-        target.target("sse")
+        target.host_target("sse")

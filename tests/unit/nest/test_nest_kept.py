@@ -23,7 +23,7 @@ from recurra.nest import catalogue, compiler_hook, kernel_store
 from recurra.nest.default_schedule import standard
 from recurra.nest.kernel_store import StoredNest, load, path, save
 from recurra.nest.loops import scheduled
-from recurra.nest.target import runnable, target
+from recurra.nest.target import host_target, runnable
 from recurra.support.cpu import kind
 from recurra.support.notices import tell_once
 
@@ -195,11 +195,11 @@ def test_a_kept_nest_that_cannot_be_compiled(capsys: pytest.CaptureFixture[str])
     """Another version may have kept it: the standard tile is used, aloud."""
     big = catalogue.matmul(512, 512, 512)
     save(replace(entry(), nest=scheduled(big, "[A] m k n")))
-    assert rc.nest.compile(big).nest.order == standard(big, target()).order
+    assert rc.nest.compile(big).nest.order == standard(big, host_target()).order
     assert "a kept nest cannot be compiled: what is packed is too" in capsys.readouterr().err
     deep = " ".join(f"{i}/{511 - k}" for k in range(300) for i in "mkn")
     save(replace(entry(), nest=scheduled(big, f"{deep} m k n"), of_peak=0.9))
-    assert rc.nest.compile(big).nest.order == standard(big, target()).order
+    assert rc.nest.compile(big).nest.order == standard(big, host_target()).order
     assert "a kept nest cannot be compiled: " in capsys.readouterr().err
 
 

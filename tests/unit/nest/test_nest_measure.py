@@ -19,7 +19,7 @@ from recurra.nest.measure import (
     Protocol,
     code_key,
     compared,
-    peak,
+    measure_peak,
 )
 from recurra.nest.native import LoadedKernel
 from recurra.nest.target import VectorTarget, runnable
@@ -178,10 +178,10 @@ def test_contestants_are_compared_with_a_probe() -> None:
     for s in standings:
         assert s.gflops == pytest.approx(MATMUL.flops / s.seconds / 1e9)
         assert s.of_peak > 0
-    assert peak(host()) > 0
+    assert measure_peak(host()) > 0
 
 
 def test_peaks_are_measured_again_if_asked() -> None:
-    first = peak(ON)
-    assert peak(ON) == first
-    assert peak(ON, fresh=True) > 0
+    first = measure_peak(ON)
+    assert measure_peak(ON) == first
+    assert measure_peak(ON, fresh=True) > 0

@@ -16,7 +16,7 @@ from recurra.nest.check import KernelCheckError
 from recurra.nest.default_schedule import standard
 from recurra.nest.loops import Nest, parse, scheduled
 from recurra.nest.problem import NestProblem
-from recurra.nest.target import target
+from recurra.nest.target import host_target
 from recurra.nest.tune import tuned
 
 SHORT = ["tune", "mk,kn->mn", "--sizes", "24,16,40", "--seconds", "0.2"]
@@ -61,7 +61,7 @@ def test_no_time_at_all() -> None:
     assert found.finalists
     assert {*found.finalists} <= {"standard", "refined"}  # which are one nest
     assert all(standing.gflops > 0 for _, standing in found.finalists.values())
-    packs = standard(problem, target()).packs  # a search begins without them
+    packs = standard(problem, host_target()).packs  # a search begins without them
     assert found.measured == (2 if packs else 1)
     short = tuned(catalogue.matmul(16, 16, 16), seconds=1e-9)
     assert f"  {short.best}: {short.nest.order}" in str(short).splitlines()[1]

@@ -21,7 +21,7 @@ from recurra.nest.gymnasium_env import LoopNestEnv
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measured_table import Table, load, tabulate
 from recurra.nest.problem import NestProblem
-from recurra.nest.search import SEARCHES, FoundNest, reachable, search, strategy
+from recurra.nest.search import SEARCHES, FoundNest, reachable, search_nests, strategy
 from recurra.nest.state import graph, vector
 
 MATMUL = catalogue.matmul(256, 256, 128)
@@ -231,7 +231,7 @@ def test_a_table_is_saved_and_loaded(table: Table, tmp_path: Path) -> None:
 
 def found(name: str, actions: Actions = FEW, **options: object) -> FoundNest:
     start = untiled(MATMUL)
-    return search(strategy(name), start, stub, actions, **options)  # pyright: ignore[reportArgumentType]
+    return search_nests(strategy(name), start, stub, actions, **options)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -264,7 +264,7 @@ def test_beams_rank_by_gflops() -> None:
     def evaluate(nest: Nest) -> float:
         return good.get(nest.order, 0.0)
 
-    result = search(strategy("beam1bfs"), untiled(MATMUL), evaluate, FEW)
+    result = search_nests(strategy("beam1bfs"), untiled(MATMUL), evaluate, FEW)
     assert result.nest.order == "k n m | m n"
 
 
@@ -276,8 +276,8 @@ def test_greedy_looks_ahead() -> None:
         return good.get(nest.order, 0.0)
 
     start = untiled(MATMUL)
-    assert search(strategy("greedy1"), start, evaluate, FEW).gflops == 3.0
-    assert search(strategy("greedy2"), start, evaluate, FEW).gflops == 9.0
+    assert search_nests(strategy("greedy1"), start, evaluate, FEW).gflops == 3.0
+    assert search_nests(strategy("greedy2"), start, evaluate, FEW).gflops == 9.0
 
 
 @pytest.mark.parametrize("name", SEARCHES)

@@ -19,7 +19,7 @@ from page_reader import EVIL, read
 from recurra.report import page, progress
 from recurra.report.curves import charts, smoothed, thinned, ticks
 from recurra.report.html import code_html, colored, number, size, table_html
-from recurra.report.timeline import timeline
+from recurra.report.timeline import draw_timeline
 
 TRACE = """
 x0: f32[4]      = input()
@@ -183,10 +183,10 @@ def test_ticks_are_few_and_inside(low: float, span: float):
 def test_touching_spans_become_one_bar():
     spans = [{"statement": "act", "start": t, "stop": t + 1, "phase": "p"} for t in range(1000)]
     late = {"statement": "act", "start": 2000, "stop": 2001, "phase": "p"}
-    text = timeline([*spans, late])
+    text = draw_timeline([*spans, late])
     assert text.count("<rect") == 2
     assert "act: 0 to 1\u202f000, p" in text
-    assert timeline([]) == ""
+    assert draw_timeline([]) == ""
 
 
 def test_lanes_come_in_the_order_given():
@@ -196,7 +196,7 @@ def test_lanes_come_in_the_order_given():
         for k, start in enumerate((5, 2, 0))
     ]
     names = "<span>thread 0</span><span>thread 1</span><span>thread 2</span>"
-    assert names in timeline(spans)
+    assert names in draw_timeline(spans)
 
 
 def test_equation_colors():

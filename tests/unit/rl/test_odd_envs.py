@@ -17,7 +17,7 @@ import pytest
 import recurra as rc
 from documents import env
 from recurra import cli
-from recurra.rl.episodes import episodes
+from recurra.rl.episodes import make_episodes
 from recurra.rl.gym_spaces import odd_part
 from recurra.rl.vector_env import Spec
 
@@ -281,7 +281,7 @@ def test_rows_in_processes_of_their_own_give_numbers_too(tmp_path: Path):
 def test_what_is_a_number(odd: str):
     for x in (2, True, np.bool_(True), np.float16(1.5), Fraction(3, 2), np.array(1.5), np.int64(3)):
         spec = Spec(f"{odd}/row-v0", {"reward": x, "vectorization_mode": "sync"})
-        env = episodes(spec)
+        env = make_episodes(spec)
         env.reset(np.zeros(2), 1, 0)
         rewards = [float(env.step(np.zeros(1, np.int32), t)[1][0]) for t in (1, 2, 3)]
         assert rewards == [1.0, 1.0, float(x)]

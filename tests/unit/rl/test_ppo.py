@@ -24,7 +24,7 @@ from recurra.ops.permutation import Permutation
 from recurra.reference.interpreter import run
 from recurra.rl.recipes import Ppo
 from recurra.runtime.executable import Executable
-from recurra.transforms.strip_mine import tile
+from recurra.transforms.strip_mine import tiling
 
 
 def log_softmax(y: np.ndarray) -> np.ndarray:
@@ -160,8 +160,8 @@ def test_the_recipe_of_cartpole_compiles_and_counts_its_samples() -> None:
 @pytest.mark.slow
 def test_long_minibatches_run_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer over all samples of one fits no cache; nothing of that size is left."""
-    monkeypatch.setattr(tile, "MAX_BLOCK_LAYER_BYTES", 1 << 10)
-    monkeypatch.setattr(tile, "MIN_BLOCK_POINTS", 8)
+    monkeypatch.setattr(tiling, "MAX_BLOCK_LAYER_BYTES", 1 << 10)
+    monkeypatch.setattr(tiling, "MIN_BLOCK_POINTS", 8)
     p = without_outputs(b=4, e=2, m=2, t=128, backend="numpy")
     assert "n: tiles of 32 for" in " ".join(p.compiled.stages.decisions)
     plain = without_outputs(b=4, e=2, m=2, t=128, rows=0, backend="numpy")

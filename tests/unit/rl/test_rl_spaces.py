@@ -192,7 +192,7 @@ def test_what_is_no_tensor():
 def test_a_space_says_its_shape_and_type_as_gymnasium_does(
     seen: str, shape: object, dtype: object, n: int | None
 ):
-    space = gym_spaces.spaces("Any", "observation", Any_(seen, "class").observation_space)
+    space = gym_spaces.convert_space("Any", "observation", Any_(seen, "class").observation_space)
     assert (space.shape, space.dtype) == (shape, dtype)
     assert getattr(space, "n", None) == n
     if n is None:

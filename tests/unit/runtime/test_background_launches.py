@@ -13,7 +13,7 @@ import pytest
 
 import recurra as rc
 from actor_critic import BOUNDS, actor_critic
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.runtime import background_launches
 from recurra.runtime.background_launches import overlapping, overlapping_regions
 from recurra.runtime.host_executor import Execution

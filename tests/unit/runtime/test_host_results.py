@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.errors import ShapeError
 
 

@@ -19,7 +19,7 @@ from recurra.codegen.input_layout import row_by_row
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.graph_parser import parse
 from recurra.runtime.initial_buffers import Given as GivenStores
-from recurra.transforms.strip_mine import tile
+from recurra.transforms.strip_mine import tiling
 
 
 @cache
@@ -43,8 +43,8 @@ def test_examples_are_given_their_data(
     name: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they draw, and what an environment showed them, in tiles of a few points."""
-    monkeypatch.setattr(tile, "MAX_BLOCK_LAYER_BYTES", 512)
-    monkeypatch.setattr(tile, "MIN_BLOCK_POINTS", 2)
+    monkeypatch.setattr(tiling, "MAX_BLOCK_LAYER_BYTES", 512)
+    monkeypatch.setattr(tiling, "MIN_BLOCK_POINTS", 2)
     e = example(name)
     assert e.inputs
     program = e.compiled(backend=backend, rows=4, strip=4)

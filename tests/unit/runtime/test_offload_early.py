@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_offload_samples import MOVED, learner
 
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.runtime.offload.paged_buffer import Mover, Paged
 from recurra.runtime.offload.tiers import HostTier
 

@@ -67,7 +67,7 @@ THRESHOLDS = {
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Minibatches go in blocks of a few samples, as those of large pictures do."""
     for name, value in THRESHOLDS.items():
-        monkeypatch.setattr(f"recurra.transforms.strip_mine.tile.{name}", value)
+        monkeypatch.setattr(f"recurra.transforms.strip_mine.tiling.{name}", value)
 
 
 def taken(p: Executable) -> list[str]:

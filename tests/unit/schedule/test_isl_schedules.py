@@ -15,7 +15,7 @@ from example_programs import EXAMPLES, scope
 from program_checks import compiled, oracle
 from random_cases import CASES, QUICK
 from random_programs import Case, programs
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.errors import RecurraError, ScheduleError
 from recurra.polyhedral import isl_schedules
 from recurra.schedule import isl_scheduler

@@ -12,7 +12,7 @@ import recurra as rc
 from program_checks import compiled as checked
 from program_checks import oracle
 from random_programs import Case
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.compiler.pipeline import Compiled
 from recurra.errors import ScheduleError
 from recurra.ir.graph_parser import parse

@@ -10,7 +10,7 @@ import pytest
 import recurra as rc
 from hlo import computations, written_whole
 from recurra.backends.jax.region import JaxBackend
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.backends.torch.region import TorchBackend
 from recurra.runtime.executable import Executable
 from recurra.storage.storage_plan import StoragePlan

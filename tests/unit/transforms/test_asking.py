@@ -10,7 +10,7 @@ import pytest
 
 import recurra as rc
 from ended_rows import by_backend
-from recurra.backends.numpy.backend import NumpyBackend, NumpyMachine, WalkedNumpy
+from recurra.backends.numpy.numpy_backend import NumpyBackend, NumpyMachine, WalkedNumpy
 from recurra.backends.torch import region
 from recurra.codegen.region_function import argument_types, region_function
 from recurra.errors import DomainError

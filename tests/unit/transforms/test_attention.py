@@ -13,16 +13,16 @@ import recurra as rc
 from program_checks import oracle
 from random_programs import Case
 from recurra.backends.jax.region import JaxBackend
-from recurra.backends.numpy.backend import NumpyBackend
-from recurra.backends.torch.attention import attention as by_torch
+from recurra.backends.numpy.numpy_backend import NumpyBackend
+from recurra.backends.torch.attention import attend as by_torch
 from recurra.backends.torch.region import TorchBackend
 from recurra.cost.attention import AttentionKernel
 from recurra.ir.graph_parser import parse
 from recurra.ir.verify import verify
 from recurra.ops.attention import Attention
 from recurra.reference.interpreter import run
-from recurra.transforms.fuse_attention import attention as lifted
-from recurra.transforms.padding.pad import pad
+from recurra.transforms.fuse_attention import fuse_attention as lifted
+from recurra.transforms.padding.pad_axes import pad
 
 ANY = AttentionKernel("it", 1.0, 1.0, 1.0, 1.0)
 
@@ -72,7 +72,7 @@ def test_the_kernels_by_torch_and_jax(cap: float, mask: str, batch: str, wide: i
     import jax.numpy as jnp
     import torch
 
-    from recurra.backends.jax.attention import attention as by_jax
+    from recurra.backends.jax.attention import masked_attention as by_jax
 
     r, size = np.random.default_rng(0), {"y": 2, "z": 3, "k": 2, "g": 4, "n": 7, "d": 5, "e": wide}
     q, k, v = f"{batch}gd", f"n{batch[::-1]}d", f"{batch}en"

@@ -10,7 +10,7 @@ import recurra as rc
 from everywhere import BACKENDS, expect_interpreted
 from program_checks import compiled, oracle
 from random_programs import Case
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pipeline import compile_graph
 from recurra.ir.graph_parser import parse

@@ -23,9 +23,9 @@ from recurra.reference import equivalence
 from recurra.reference.interpreter import Oracle, points
 from recurra.storage.verifier import validate
 from recurra.transforms.canonicalize.canonicalize import canonicalize
-from recurra.transforms.padding.pad import pad, pad_with_fills
+from recurra.transforms.padding.pad_axes import pad, pad_with_fills
+from recurra.transforms.padding.padded_axes import Unknown
 from recurra.transforms.padding.rules import rule_of
-from recurra.transforms.padding.state import Unknown
 from recurra.transforms.recurrences.incrementalize import lift
 
 SIZES = ({"B": 2, "T": 5}, {"B": 3, "T": 3}, {"B": 1, "T": 1})
@@ -321,7 +321,7 @@ return k""")
 def test_every_op_has_a_rule_or_refuses() -> None:
     without = {name for name, op in Op.registry.items() if rule_of(op) is None}
     after = {"allreduce", "samples"}  # of *shard* and *fetch*, which run later
-    assert without - after == {"data", "foreign", "input", "item", "merge"}  # see pad.py
+    assert without - after == {"data", "foreign", "input", "item", "merge"}  # see pad_axes.py
 
 
 def test_a_refusal_names_the_users_line() -> None:

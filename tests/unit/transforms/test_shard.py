@@ -17,7 +17,7 @@ from benchmarks.ppo.workload import Work
 from documents import env
 from recurra.errors import RecurraError, ScheduleError
 from recurra.ir.graph_parser import parse
-from recurra.transforms.shard import Refusal, Shard, refusal, shard
+from recurra.transforms.shard import Refusal, Shard, refusal, shard_rows
 from sharded_programs import lengths, ppo
 
 SIZES = {"B": 4, "I": 10, "T": 6}
@@ -112,7 +112,7 @@ def test_sums_over_rows_become_sums_over_workers() -> None:
     found = refusal(graph, sizes, "b", 3)
     assert isinstance(found, Shard)
     assert found.sizes(sizes) == {"B": 2, "T": 3, "shards": 3}
-    assert str(shard(graph, found)) == str(parse(AFTER))
+    assert str(shard_rows(graph, found)) == str(parse(AFTER))
 
 
 REFUSED = {

@@ -15,7 +15,7 @@ from fuzzing import drawn_at_length
 from program_checks import compiled, oracle
 from random_programs import Case
 from recurra.backends.jax.region import JaxBackend
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.backends.torch.region import TorchBackend
 from recurra.codegen.host_program import ChunkLoop
 from recurra.codegen.host_source import host_source
@@ -24,7 +24,7 @@ from recurra.ir.verify import verify
 from recurra.reference.interpreter import run
 from recurra.runtime.executable import Executable
 from recurra.transforms.iteration_domains.peel_independent import split
-from recurra.transforms.padding.pad import pad
+from recurra.transforms.padding.pad_axes import pad
 from recurra.transforms.recurrences.incrementalize import lift
 from recurra.transforms.strip_mine.strip_mine import strip
 

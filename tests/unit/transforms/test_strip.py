@@ -16,7 +16,7 @@ from hlo import computations, written_whole
 from program_checks import compiled, oracle, passes
 from random_programs import Case
 from recurra.backends.jax.region import JaxBackend
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.backends.torch.region import TorchBackend
 from recurra.errors import RecurraError
 from recurra.ir.graph_parser import parse

@@ -32,7 +32,7 @@ def pytorch_built() -> Iterator[None]:
     """PyTorch's part of the window is built, once; an operator uses one thread."""
     import torch
 
-    from recurra.window.native.build import TORCH, build
+    from recurra.window.native.native_build import TORCH, build
 
     build(FOLDER, TORCH)
     before = torch.get_num_threads()
@@ -46,7 +46,7 @@ def pytorch_in_windows(pytorch_built: None) -> Iterator[None]:
     """And loaded; gradients are off."""
     import torch
 
-    from recurra.window.native.build import TORCH
+    from recurra.window.native.native_build import TORCH
     from recurra.window.native.native_window import load
 
     load(FOLDER, TORCH)

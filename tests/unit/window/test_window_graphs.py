@@ -10,7 +10,7 @@ import pytest
 
 from built import FOLDER
 from recurra.window import KernelError, Segment, Task
-from recurra.window.native.build import STREAMS, build
+from recurra.window.native.native_build import STREAMS, build
 from recurra.window.streams import GpuKernel, StreamLaunch, Streams, stub
 from stub_streams import broken, flat, let_go_in_time, same_kernels, segments, send
 

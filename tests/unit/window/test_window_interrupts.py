@@ -13,7 +13,7 @@ from torch._dynamo import eval_frame
 
 from built import FOLDER
 from random_torch import bits
-from recurra.window.native.build import TORCH
+from recurra.window.native.native_build import TORCH
 from recurra.window.native.native_window import load
 from recurra.window.torch.concurrent import EXPORTERS, READERS, SETTERS, concurrent
 

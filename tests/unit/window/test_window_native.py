@@ -19,7 +19,7 @@ from recurra.support.cxx_toolchain import BuildError
 from recurra.support.notices import tell_once
 from recurra.window import MEMORY, Executor, Segment, Task, Window, WindowError
 from recurra.window.history_checker import violations
-from recurra.window.native.build import build, find_build
+from recurra.window.native.native_build import build, find_build
 from recurra.window.native.native_window import NativeWindow, is_available, load
 from recurra.window.python_window import Scheduler
 

@@ -21,7 +21,7 @@ from acting_programs import KINDS, World
 from acting_programs import program as acting
 from actor_critic import actor_critic
 from random_programs import Case, programs
-from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.codegen.access_ranges import Spans, cut, touched
 from recurra.codegen.host_program import HostCall, HostLoop, RegionLaunch
 from recurra.codegen.lowering import lower

@@ -13,7 +13,7 @@ from recurra.window.history_checker import conflicts
 from recurra.window.kernel import Trace
 from recurra.window.task import Task
 from recurra.window.torch.lower import lower
-from recurra.window.torch.record import RecordedOperator, record
+from recurra.window.torch.record import RecordedOperator, record_operators
 from recurra.window.workloads import NAMES, make
 
 GPU = GPUS["rtx3070"]
@@ -30,7 +30,7 @@ def one_thread() -> Iterator[None]:
 
 def recorded(program: Callable[[], object]) -> tuple[list[str], set[tuple[int, int]]]:
     """Names of the operators, and the pairs that must keep their order."""
-    found = record(program)
+    found = record_operators(program)
     tasks = [Task(o.name, o.reads, o.writes) for o in found]
     return [o.name for o in found], {(early, late) for early, late, _ in conflicts(tasks)}
 
@@ -87,7 +87,7 @@ def test_statistics_that_a_schema_hides_are_written() -> None:
 
 def test_the_host_waits_for_items() -> None:
     a = torch.ones(4)
-    found = record(lambda: float(a.sum()) + 1)
+    found = record_operators(lambda: float(a.sum()) + 1)
     assert [o.host for o in found] == [False, True]
     trace = lower("item", found, GPU)
     assert trace.kernels[1].host
@@ -135,7 +135,7 @@ def test_a_block_takes_its_share_of_bytes_and_operations() -> None:
 @pytest.fixture(scope="module", params=NAMES)
 def workload(request: pytest.FixtureRequest) -> tuple[str, Trace]:
     name: str = request.param
-    return name, lower(name, record(make(name, batch=2).run), GPU)
+    return name, lower(name, record_operators(make(name, batch=2).run), GPU)
 
 
 READ_BY_HOST = {"grasp": 2, "humanoid": 2, "walker": 2, "instanas": 10}
@@ -167,7 +167,9 @@ def test_workloads_are_the_same_for_the_same_seed(name: str) -> None:
 
 
 def test_routes_depend_on_the_image() -> None:
-    paths = {tuple(o.name for o in record(make("routing", seed=seed).run)) for seed in range(3)}
+    paths = {
+        tuple(o.name for o in record_operators(make("routing", seed=seed).run)) for seed in range(3)
+    }
     assert len(paths) == 3
 
 

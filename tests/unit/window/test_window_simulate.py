@@ -20,7 +20,7 @@ from recurra.window.history_checker import conflicts, events, violations
 from recurra.window.kernel import Kernel, Trace, dependences, parse
 from recurra.window.model import LaunchCosts, SimulatedGpu
 from recurra.window.policies import POLICIES, assign_streams
-from recurra.window.profile import parallelism, profile
+from recurra.window.profile import parallelism, profile_trace
 from recurra.window.simulate import persistent_blocks, simulate
 from recurra.window.synthetic import Chains
 from recurra.window.timeline import TimelineRun, lanes_of
@@ -310,7 +310,7 @@ def test_parallelism_is_work_over_the_longest_chain() -> None:
 
 def test_a_profile_counts() -> None:
     trace = parse(TEXT)
-    found = profile(trace)
+    found = profile_trace(trace)
     assert (found.kernels, found.reads, found.ctas) == (2, 1, 32.5)
     assert found.sizes == {1: 1, 50: 1}
     assert found.parallelism["all"] == 1

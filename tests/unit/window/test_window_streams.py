@@ -16,7 +16,7 @@ from documents import env
 from random_tasks import random_program
 from recurra.window import KernelError, Segment, Task, WindowError
 from recurra.window.history_checker import conflicts, events, violations
-from recurra.window.native.build import STREAMS, build
+from recurra.window.native.native_build import STREAMS, build
 from recurra.window.streams import GpuKernel, StreamLaunch, Streams, cuda, stub
 from stub_streams import broken, issue, let_go_in_time, segments
 

@@ -26,7 +26,7 @@ from random_torch import bits, inputs, run
 from recurra import window
 from recurra.cli import main
 from recurra.window import KernelError, WindowError
-from recurra.window.native.build import TORCH
+from recurra.window.native.native_build import TORCH
 from recurra.window.native.native_window import load
 from recurra.window.torch import call_sites as sites
 from recurra.window.torch.concurrent import READERS, concurrent

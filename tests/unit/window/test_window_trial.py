@@ -13,7 +13,7 @@ from recurra.window import Executor, thread_pool
 from recurra.window import timed_stretches as stretches
 from recurra.window.ab_trial import LOSS, Trial
 from recurra.window.gain_model import Judgment
-from recurra.window.native.build import build
+from recurra.window.native.native_build import build
 from recurra.window.native.native_window import load
 from recurra.window.timed_stretches import Stretch
 from recurra.window.wrapper import Wrapper

@@ -13,7 +13,7 @@ from recurra.ir.expr import evaluate
 from recurra.ops.attention import FAR, Attention
 
 
-def attention(
+def masked_attention(
     op: Attention, env: Mapping[str, Any], queries: Any, keys: Any, values: Any, *masks: Any
 ) -> Any:
     """Compute the op in one call; with a cap, or values of another width than keys, by equations.

@@ -24,9 +24,9 @@ from recurra.backends.jax.array_namespace import (
     word,
     words,
 )
-from recurra.backends.jax.attention import attention
+from recurra.backends.jax.attention import masked_attention
 from recurra.backends.jax.devices import devices, ends_at_return, settle, settle_at_exit
-from recurra.backends.numpy.backend import NumpyMachine
+from recurra.backends.numpy.numpy_backend import NumpyMachine
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
 from recurra.codegen.array_machine import Starts, Until
@@ -61,7 +61,7 @@ class JaxMachine:
         if isinstance(op, Cut) and not isinstance(at := evaluate(op.start, env, jnp), int):
             return lax.dynamic_slice_in_dim(args[0], at, evaluate(op.size, env), op.axis)
         if isinstance(op, Attention):
-            return attention(op, env, *args)
+            return masked_attention(op, env, *args)
         return op.run(self.xp, env, *args)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:

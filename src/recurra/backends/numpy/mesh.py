@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backends.numpy.backend import NumpyBackend, in_silence
+from recurra.backends.numpy.numpy_backend import NumpyBackend, in_silence
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import region_function
 from recurra.ir.op import Op

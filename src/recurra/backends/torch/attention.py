@@ -13,7 +13,7 @@ from recurra.backends.torch.array_namespace import Tensor
 from recurra.ops.attention import FAR, Attention, Roles
 
 
-def attention(
+def attend(
     scores: str,
     values: str,
     axis: int,

@@ -11,7 +11,7 @@ import torch
 
 from recurra.backends.batched_draws import draws_of
 from recurra.backends.bounded_int import Count, bounded, box_keys, extreme, range_of
-from recurra.backends.numpy.backend import NumpyMachine
+from recurra.backends.numpy.numpy_backend import NumpyMachine
 from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of, inferring
 from recurra.backends.torch.recorded_code import For
 from recurra.backends.torch.recorder import Recorder, StoreRef

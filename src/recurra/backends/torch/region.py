@@ -24,7 +24,7 @@ from recurra.backends.torch.array_namespace import (
     threefry,
     widened,
 )
-from recurra.backends.torch.attention import attention
+from recurra.backends.torch.attention import attend
 from recurra.backends.torch.cuda_graphs import Captured, Record, RecordedLoop, captured, on_cuda
 from recurra.backends.torch.emit import emit
 from recurra.backends.torch.predicted_peak import besides
@@ -150,7 +150,7 @@ class TorchBackend:
     @inferring
     def loaded(self, name: str, source: str, names: Mapping[str, Any]) -> dict[str, Any]:
         """Execute the source of a region with matrix products called as such; return its scope."""
-        functions = {f.__name__: f for f in (loop_end, attention, widened, threefry)}
+        functions = {f.__name__: f for f in (loop_end, attend, widened, threefry)}
         scope = {"torch": torch, "number": self.number, **functions, **names, **self.scope}
         exec(compile(with_products(source), f"<recurra {name}>", "exec"), scope)
         return scope

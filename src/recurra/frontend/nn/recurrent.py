@@ -14,8 +14,8 @@ from recurra.frontend.index_arguments import unwrap
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.modules import Module, Parameter
-from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor
+from recurra.frontend.tensor_base import union
 from recurra.ir.types import Domain, Type
 from recurra.ops.source import Const
 

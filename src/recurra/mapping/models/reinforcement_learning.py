@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from recurra.mapping.models.sequence import attention, normalized, transformer_block
+from recurra.mapping.models.sequence import attention_layer, normalized, transformer_block
 from recurra.mapping.models.training import Model, Tree, adam, dense_layers, shapes
 
 VIEWS = ((0, 1, 2, 3, 4), (0, 2, 3, 1, 4), (0, 3, 1, 2, 4))
@@ -74,7 +74,7 @@ def alphatensor(
         """Attend among the rows of one grid and the columns of another."""
         x = jnp.concatenate([one, jnp.swapaxes(other, 1, 2)], axis=2).reshape(-1, 2 * side, width)
         y = normalized(x, mode["norms"][0])
-        x = x + attention(mode["attention"][0], y, y, 8)
+        x = x + attention_layer(mode["attention"][0], y, y, 8)
         x = x + jax.nn.gelu(normalized(x, mode["norms"][1]) @ mode["up"]) @ mode["down"]
         x = x.reshape(batch, side, 2 * side, width)
         return x[:, :, :side], jnp.swapaxes(x[:, :, side:], 1, 2)

@@ -42,7 +42,7 @@ def normalized(array: Array, gain: Array) -> Array:
     return (array - mean) * lax.rsqrt(variance + 1e-5) * gain
 
 
-def attention(
+def attention_layer(
     weights: Tree, array: Array, memory: Array, heads: int, mask: Array | None = None
 ) -> Array:
     """Attend with queries of one array [B, T, D] over keys and values of another [B, S, D]."""
@@ -86,12 +86,12 @@ def _translated(weights: Tree, source: Array, target: Array) -> Array:
     x, y = weights["words"][source], weights["words"][target]
     for q in weights["encoder"]:
         z = normalized(x, q["norms"][0])
-        x = forward(q, x + attention(q["attention"][0], z, z, heads))
+        x = forward(q, x + attention_layer(q["attention"][0], z, z, heads))
     mask = jnp.tril(jnp.ones((length, length), bool))
     for q in weights["decoder"]:
         z = normalized(y, q["norms"][0])
-        y = y + attention(q["attention"][0], z, z, heads, mask)
-        y = y + attention(q["attention"][1], normalized(y, q["norms"][1]), x, heads)
+        y = y + attention_layer(q["attention"][0], z, z, heads, mask)
+        y = y + attention_layer(q["attention"][1], normalized(y, q["norms"][1]), x, heads)
         y = forward(q, y)
     return y @ weights["words"].T
 

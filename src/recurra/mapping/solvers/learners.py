@@ -16,7 +16,7 @@ def alphazero(search: Search) -> None:
     _learn(search, "true")
 
 
-def policy(search: Search) -> None:
+def play_policy(search: Search) -> None:
     """The paper's ablation (figure 7): learns without planning, and plays by its policy alone."""
     _learn(search, "none")
 

@@ -22,10 +22,10 @@ from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.agents import policy as policies
 from recurra.nest.agents.actors import LearnerSettings
 from recurra.nest.agents.vector_env import VectorEnv
-from recurra.nest.measure import Evaluator, Protocol, peak
+from recurra.nest.measure import Evaluator, Protocol, measure_peak
 from recurra.nest.measured_table import Table, load, tabulate
 from recurra.nest.problem import NestProblem
-from recurra.nest.target import VectorTarget, target
+from recurra.nest.target import VectorTarget, host_target
 from recurra.nest.tune import progress_bar
 from recurra.support import atomic_write, cpu
 from recurra.support.workers.cluster import check_address
@@ -96,7 +96,7 @@ class TuneTrainCommand:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecurraError(f"{self.folder} cannot be made", facts=str(error)) from None
-        on = target(self.backend)
+        on = host_target(self.backend)
         rules = self.rules()
         tables = [self.table(p, rules, on) for p in self.problems()]
         held_out = tables[: max(1, len(tables) // HELD_OUT)]
@@ -135,7 +135,11 @@ class TuneTrainCommand:
         evaluate = Evaluator(problem, on, Protocol(seconds=0.0005))
         with progress_bar(f"measuring {sizes}") as show:
             table = tabulate(
-                problem, rules, evaluate, peak(on), tell=lambda done, total: show(done, total, "")
+                problem,
+                rules,
+                evaluate,
+                measure_peak(on),
+                tell=lambda done, total: show(done, total, ""),
             )
         table.save(path)
         return table

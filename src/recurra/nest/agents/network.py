@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from recurra.nest.agents.policy import AnyWeights, heads, q_values
+from recurra.nest.agents.policy import AnyWeights, dueling_heads, q_values
 from recurra.nest.agents.vector_env import LOW
 from recurra.support.adam import direction, moments
 
@@ -24,7 +24,7 @@ def values(weights: JaxWeights, observations: Array) -> Array:
 
 def actor_critic(weights: JaxWeights, observations: Array, legal: Array) -> tuple[Array, Array]:
     """Return the values of states [n], and log-probabilities of actions [n, actions]."""
-    value, logits = heads(weights, observations, jnp)
+    value, logits = dueling_heads(weights, observations, jnp)
     return value, jax.nn.log_softmax(jnp.where(legal, logits, LOW), axis=1)
 
 

@@ -25,7 +25,7 @@ from recurra.nest.einsum import from_sizes
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.problem import NestProblem, expect_problem
 from recurra.nest.state import WIDTH, Vector, vector
-from recurra.nest.target import VectorTarget, target
+from recurra.nest.target import VectorTarget, host_target
 from recurra.support import safetensors_file
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def features(vectors: Vector) -> NDArray[np.float16]:
     return scaled.reshape(len(scaled), -1).astype(np.float16)
 
 
-def heads(
+def dueling_heads(
     weights: Mapping[str, Array], observations: Array, xp: ModuleType = np
 ) -> tuple[Array, Array]:
     """Return the network's outputs: values [n] and advantages of actions [n, actions].
@@ -63,7 +63,7 @@ def heads(
 
 def q_values(weights: Mapping[str, Array], observations: Array, xp: ModuleType = np) -> Array:
     """Return the values of actions [n, actions] of the dueling network (Wang et al., 2016)."""
-    value, advantages = heads(weights, observations, xp)
+    value, advantages = dueling_heads(weights, observations, xp)
     centered: Any = advantages - advantages.mean(axis=1, keepdims=True)
     return value[:, None] + centered
 
@@ -143,7 +143,7 @@ def proposed(problem: NestProblem, on: VectorTarget | None = None) -> Nest:
     RecurraError where there is none for this target, or the problem has more loops than it knows.
     """
     expect_problem(problem, "proposed")
-    on = on or target()
+    on = on or host_target()
     if (known := kernel_store.load(problem, on.name)) is not None:
         return known.nest
     if (path := shipped(on)) is None:

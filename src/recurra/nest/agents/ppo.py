@@ -16,7 +16,7 @@ from jax import Array
 from recurra.nest.agents import network
 from recurra.nest.agents.learning import Distributed, Trainer
 from recurra.nest.agents.network import AdamState, JaxWeights
-from recurra.nest.agents.policy import heads
+from recurra.nest.agents.policy import dueling_heads
 from recurra.nest.agents.sampling_actor import (
     SamplingActor,
     concatenated,
@@ -79,7 +79,7 @@ class PpoLearner(Distributed[PpoSettings]):
         """Return the normalized advantages of the actions, and the goals of the critic."""
         weights = {k: np.asarray(w) for k, w in self.weights.items()}
         steps, count = batch["reward"].shape
-        value = heads(weights, batch["observations"].reshape(steps * count, -1))[0].reshape(
+        value = dueling_heads(weights, batch["observations"].reshape(steps * count, -1))[0].reshape(
             steps, count
         )
         advantage = generalized_advantages(batch["reward"], value, self.settings.smooth)

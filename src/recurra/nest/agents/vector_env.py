@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.nest.actions import Actions
-from recurra.nest.agents.policy import Weights, features, heads
+from recurra.nest.agents.policy import Weights, dueling_heads, features
 from recurra.nest.measured_table import Table
 
 Ints = NDArray[np.int64]
@@ -145,7 +145,7 @@ def epsilon_greedy(weights: Weights, epsilon: float) -> Choose:
     def choose(
         observations: Floats, legal: NDArray[np.bool_], random: np.random.Generator
     ) -> tuple[Ints, Floats]:
-        greedy = masked(heads(weights, observations)[1], legal).argmax(axis=1)
+        greedy = masked(dueling_heads(weights, observations)[1], legal).argmax(axis=1)
         anything = np.where(legal, random.random(legal.shape), -1).argmax(axis=1)
         actions = np.where(random.random(len(observations)) < epsilon, anything, greedy)
         chances = epsilon / np.maximum(legal.sum(axis=1), 1) + (1 - epsilon) * (actions == greedy)
@@ -160,7 +160,7 @@ def sample_actions(weights: Weights) -> Choose:
     def choose(
         observations: Floats, legal: NDArray[np.bool_], random: np.random.Generator
     ) -> tuple[Ints, Floats]:
-        logits = masked(heads(weights, observations)[1], legal)
+        logits = masked(dueling_heads(weights, observations)[1], legal)
         logits -= logits.max(axis=1, keepdims=True)
         logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         # the Gumbel-max trick (Gumbel, 1954)

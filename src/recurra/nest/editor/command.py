@@ -16,7 +16,7 @@ from recurra.nest.editor.session import Bench, Session, described
 from recurra.nest.einsum import from_sizes
 from recurra.nest.loops import scheduled, untiled
 from recurra.nest.problem import Post
-from recurra.nest.target import target
+from recurra.nest.target import host_target
 from recurra.nest.tune import expect_file, read_sizes
 from recurra.support import atomic_write
 
@@ -55,7 +55,7 @@ class Edit:
     def __call__(self) -> int:
         problem = from_sizes(self.words, read_sizes(self.sizes), dtype=self.dtype, post=self.post)
         expect_file(self.out)
-        on = target(self.backend)
+        on = host_target(self.backend)
         found = None if self.order else kernel_store.load(problem, on.name)
         start = scheduled(problem, self.order) if self.order else untiled(problem)
         nest = found.nest if found else start

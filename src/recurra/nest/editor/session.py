@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from recurra.errors import RecurraError, ScheduleError
 from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, Pack, scheduled
-from recurra.nest.measure import Evaluator, peak, verified
+from recurra.nest.measure import Evaluator, measure_peak, verified
 from recurra.nest.target import VectorTarget
 
 
@@ -50,7 +50,7 @@ class Bench:
 
     def __init__(self, nest: Nest, on: VectorTarget, actions: Actions | None = None) -> None:
         self.target, self.actions = on, actions or Actions(write_loops=True)
-        self.evaluate, self.peak = Evaluator(nest.problem, on), peak(on, nest.problem.dtype)
+        self.evaluate, self.peak = Evaluator(nest.problem, on), measure_peak(on, nest.problem.dtype)
         self.verified: set[str] = set()
 
     def begin(self, nest: Nest) -> Session:

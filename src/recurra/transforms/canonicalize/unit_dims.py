@@ -19,7 +19,7 @@ from recurra.ops.movement import Expand
 from recurra.ops.source import Input
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting
-from recurra.transforms.vectorize.plan import loops
+from recurra.transforms.vectorize.plan import ordered_dims
 
 Points = dict[str, Expr | int]
 
@@ -56,7 +56,7 @@ def _unit_dims(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Range]:
     ones = {r.dim: r for r in ranges if r.size(sizes) == 1}
     if not ones:
         return {}
-    ordered = loops(graph)
+    ordered = ordered_dims(graph)
     found = {d: ones[d] for d in [x for x in ordered if ordered[x]][1:] if d in ones}
     for n in graph.nodes.values():
         fixed = isinstance(n.op, (Call, Input))

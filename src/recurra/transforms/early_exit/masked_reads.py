@@ -23,7 +23,7 @@ from recurra.polyhedral import isl
 from recurra.transforms.early_exit.ragged_axes import COUNTED, Along, Axes
 from recurra.transforms.early_exit.row_lengths import RowLengths, choice, terms
 from recurra.transforms.early_exit.zero_masks import NOTHING, Zeros
-from recurra.transforms.padding.state import unused_name
+from recurra.transforms.padding.padded_axes import unused_name
 from recurra.transforms.rewriter.rewriting import Rewriting, shape_of
 
 

@@ -32,7 +32,7 @@ from recurra.transforms.rewriter.rewriting import Rewriting
 from recurra.transforms.strip_mine.align_ranges import align_range
 from recurra.transforms.strip_mine.split_concat import split_concats
 from recurra.transforms.strip_mine.strip_mine import normalize_last, strips, tile_range
-from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile
+from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile_dim
 
 
 def whole_chunks(points: int, step: int, rows: int, batch: int) -> tuple[int, int]:
@@ -149,7 +149,7 @@ class _Chunks:
             nodes.pop(s.before)
             nodes |= self.sum_of_chunks(s)
         t = replace(self.t, members=self.t.members - self.of_chunks)
-        split = tile(replace(self.graph, nodes=nodes), t)
+        split = tile_dim(replace(self.graph, nodes=nodes), t)
         return replace(split, dims=tuple(d for d in split.dims if d.name != t.dim))
 
     def read(self, ref: Ref, inside: bool) -> Ref:

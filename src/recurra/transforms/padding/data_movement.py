@@ -19,7 +19,7 @@ from recurra.ops.permutation import Permutation
 from recurra.ops.random import Uniform
 from recurra.ops.source import Const, Value
 from recurra.transforms.padding.fills import contracted
-from recurra.transforms.padding.state import (
+from recurra.transforms.padding.padded_axes import (
     ANY,
     FINITE,
     Fill,

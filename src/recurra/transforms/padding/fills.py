@@ -10,7 +10,15 @@ import numpy as np
 from recurra.ir.types import NUMPY_NAME, is_float
 from recurra.ops import elementwise as el
 from recurra.ops import special
-from recurra.transforms.padding.state import ANY, FINITE, Fill, Unknown, constant_fill, finite, join
+from recurra.transforms.padding.padded_axes import (
+    ANY,
+    FINITE,
+    Fill,
+    Unknown,
+    constant_fill,
+    finite,
+    join,
+)
 
 _TOTAL = (
     el.Add,

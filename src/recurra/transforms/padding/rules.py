@@ -25,7 +25,7 @@ from recurra.ops.window import Overlap, Windows
 from recurra.transforms.early_exit.ragged_axes import neutral_fills, reads_only_earlier
 from recurra.transforms.padding import data_movement as moves
 from recurra.transforms.padding.fills import contracted, pointwise, reduced
-from recurra.transforms.padding.state import (
+from recurra.transforms.padding.padded_axes import (
     ANY,
     FINITE,
     Fill,

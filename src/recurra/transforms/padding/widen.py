@@ -17,7 +17,7 @@ from recurra.ir.types import Domain, Range, Type
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import Pick
 from recurra.polyhedral import isl
-from recurra.transforms.vectorize.plan import loops
+from recurra.transforms.vectorize.plan import ordered_dims
 
 
 def sum_over_all(graph: Graph) -> Graph:
@@ -25,7 +25,7 @@ def sum_over_all(graph: Graph) -> Graph:
     found = [new for n in graph.nodes.values() if (new := _over_all(graph, n)) is not None]
     if not found:
         return graph
-    ordered = loops(graph)
+    ordered = ordered_dims(graph)
 
     def is_free(name: str) -> bool:
         slices = (s for a in graph[name].args for s in a.slices)

@@ -22,7 +22,7 @@ from recurra.ops.sampled_rows import FUNCTION, Samples
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.permutations.gathers import Gather, gather
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.strip_mine.tile import outer_dims
+from recurra.transforms.strip_mine.tiling import outer_dims
 from recurra.transforms.vectorize.plan import free_dims
 
 

@@ -21,7 +21,7 @@ from recurra.ir.op import Elementwise, join_labels
 from recurra.ir.types import Domain, Range
 from recurra.transforms.rewriter.pattern_rewriter import Rule, rule
 from recurra.transforms.rewriter.rewriting import Rewriting
-from recurra.transforms.vectorize.plan import loops
+from recurra.transforms.vectorize.plan import ordered_dims
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _AtPoint:
 def lift_elementwise(graph: Graph) -> Rule:
     """Return the rule for a graph, whose loops decide which ranges are worth it."""
     fixed = any(_reads_fixed_range(n, graph) for n in graph.nodes.values())
-    ordered = {d for d, members in loops(graph).items() if members} if fixed else set[str]()
+    ordered = {d for d, members in ordered_dims(graph).items() if members} if fixed else set[str]()
 
     @rule(Elementwise)
     def lifted(node: Node, rewriting: Rewriting) -> Ref | None:

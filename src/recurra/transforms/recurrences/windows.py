@@ -24,7 +24,7 @@ from recurra.ops.scan import DiscountedSum
 from recurra.transforms.recurrences.scans import RangeFold, as_range_fold, discounted
 from recurra.transforms.rewriter.pattern_rewriter import apply, rule
 from recurra.transforms.rewriter.rewriting import Rewriting
-from recurra.transforms.vectorize.plan import loops
+from recurra.transforms.vectorize.plan import ordered_dims
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def split_windows(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     folds = [fold for n in graph.nodes.values() if (fold := as_range_fold(n, before)) is not None]
     if not any(map(_window, folds)):
         return graph
-    ordered = loops(graph)
+    ordered = ordered_dims(graph)
 
     @rule(Reduction, DiscountedSum)
     def split_window(node: Node, graph: Rewriting) -> Node | None:

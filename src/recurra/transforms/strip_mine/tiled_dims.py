@@ -158,7 +158,7 @@ def joins(graph: Graph, reader: Node, index: int, dim: str, sizes: Mapping[str, 
     return every and isinstance(op, Reduction) and axis in op.axes and op.monoid is not None
 
 
-def tile(graph: Graph, t: Tile) -> Graph:
+def tile_dim(graph: Graph, t: Tile) -> Graph:
     """Return the graph with the dim split."""
     dims = chain(*((d, *t.dims) if d.name == t.dim else (d,) for d in graph.dims))
     nodes = {k: _node(graph, t, n) for k, n in graph.nodes.items()}

@@ -38,7 +38,7 @@ from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 from recurra.transforms.compile_context import CompileContext, Phase
 from recurra.transforms.strip_mine.tiled_dims import joins
-from recurra.transforms.vectorize.plan import free_dims, loops
+from recurra.transforms.vectorize.plan import free_dims, ordered_dims
 from recurra.transforms.vectorize.vectorize import candidates
 
 
@@ -293,7 +293,7 @@ def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[LoopGrou
     for name, phase in phases.items():
         if not isinstance(graph[name].op, Input):
             inside.setdefault(phase[:-1], []).append(name)
-    ordered = loops(graph)
+    ordered = ordered_dims(graph)
     by_data = worth_asking(graph, cx.sizes, MIN_DECIDED_NS)
     rare = guards(graph, cx.sizes).keys() | by_data.keys()
     rare |= {r.name for n in rare for r, _ in graph.readers[n]}

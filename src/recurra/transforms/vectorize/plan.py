@@ -69,7 +69,7 @@ class Cycle:
     loop: str | None
 
 
-def loops(graph: Graph) -> dict[str, set[str]]:
+def ordered_dims(graph: Graph) -> dict[str, set[str]]:
     """Map each dim to the equations that must run along it in order (Allen and Kennedy, 1987)."""
     out: dict[str, set[str]] = {d: set() for d in graph.declared}
     for c in nested_cycles(graph):
@@ -148,7 +148,7 @@ def edge_lag(graph: Graph, name: str, index: int, dim: str) -> Lag:
 
 def batch_dims(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
     """Return the dims that impose no order and can be an axis of some equation."""
-    ordered = loops(graph)
+    ordered = ordered_dims(graph)
     return [d for d in graph.declared if not ordered[d] and with_axis(graph, d, sizes)[1]]
 
 

@@ -14,7 +14,7 @@ from recurra.errors import RecurraError
 from recurra.support.cxx_toolchain import BuildError
 from recurra.support.native_extension import Extension
 from recurra.support.notices import in_one_line, tell_once
-from recurra.window.native.build import WINDOW, build
+from recurra.window.native.native_build import WINDOW, build
 from recurra.window.python_window import Slot, State, check_size, not_executing
 from recurra.window.task import Task
 

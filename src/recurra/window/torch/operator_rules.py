@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from recurra.window.native.build import TORCH
+from recurra.window.native.native_build import TORCH
 from recurra.window.native.native_window import load
 
 Way = Literal["unknown", "passes", "shapes", "caller", "defers"]  # kWays in native/rule.hpp

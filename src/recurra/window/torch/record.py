@@ -44,7 +44,7 @@ class RecordedOperator:
     host: bool
 
 
-def record(program: Callable[[], object]) -> tuple[RecordedOperator, ...]:
+def record_operators(program: Callable[[], object]) -> tuple[RecordedOperator, ...]:
     """Run a program once, and return its operators in order."""
     recorder = _Recorder()
     with recorder:

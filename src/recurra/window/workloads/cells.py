@@ -135,7 +135,7 @@ def _sum(parts: Sequence[Tensor]) -> Tensor:
     return sum(parts[1:], parts[0])
 
 
-def program(name: str, batch: int, seed: int) -> Callable[[], Tensor]:
+def make_program(name: str, batch: int, seed: int) -> Callable[[], Tensor]:
     """Return a function that runs one inference."""
     kinds: dict[str, Callable[[], nn.Module]] = {
         "nasnet": lambda: Cells(NASNET_A),

@@ -152,7 +152,7 @@ class CondConv(nn.Module):
         return self.head(h.mean((2, 3)))
 
 
-def program(name: str, batch: int, seed: int) -> Callable[[], Tensor]:
+def make_program(name: str, batch: int, seed: int) -> Callable[[], Tensor]:
     """Return a function that runs one inference."""
     kinds: dict[str, Callable[[], nn.Module]] = {
         "instanas": InstaNas,

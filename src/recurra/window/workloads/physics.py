@@ -67,7 +67,7 @@ class Bodies:
     spin: list[Tensor]
 
 
-def program(name: str, batch: int, seed: int) -> Callable[[], list[Tensor]]:
+def make_program(name: str, batch: int, seed: int) -> Callable[[], list[Tensor]]:
     """Return a function of two steps from a random state to every body's place and rotation."""
     system = SYSTEMS[name]
     batch = batch or BATCH

@@ -35,9 +35,9 @@ from recurra.transforms.strip_mine.tiled_dims import (
     joins,
     reads_own_or_reduces,
     split_dim,
-    tile,
+    tile_dim,
 )
-from recurra.transforms.vectorize.plan import as_axes, free_dims, loops
+from recurra.transforms.vectorize.plan import as_axes, free_dims, ordered_dims
 
 
 def equations_over(graph: Graph, dim: str) -> list[str]:
@@ -246,7 +246,7 @@ def run_block(graph: Graph, cx: CompileContext) -> Graph:
     free = free_dims(graph, cx)
     batch, inside = list(free.batch), list(free.inside)
     for t in blocks(graph, cx.sizes, batch, cx.target.rows):
-        graph = tile(graph, t)
+        graph = tile_dim(graph, t)
         batch.remove(t.dim)
         inside.append(t.inner)
         cx.remark(t)
@@ -274,14 +274,14 @@ def run_tile(graph: Graph, cx: CompileContext) -> Graph:
     phases = cx.phases(accumulate(graph, cx.sizes), free.all)
     phases = {n: phase for n, phase in phases.items() if n in graph.nodes}
     enough = target.enough if free.last else inf
-    ordered, axes = loops(graph), set(free.all)
+    ordered, axes = ordered_dims(graph), set(free.all)
     found = tiles(graph, cx.sizes, phases, ordered, axes, target.rows, enough, target.prices)
     offloaded = {t: read_by_points(graph, cx.sizes, t, free.batch, cx.offloads) for t in found}
     cx.remark(
         *(f"{t.dim}: no tiles, {name} is to be offloaded" for t, name in offloaded.items() if name)
     )
     for t in (t for t, name in offloaded.items() if name is None):
-        graph = tile(graph, t)
+        graph = tile_dim(graph, t)
         cx.free = free = replace(free, inside=(*free.inside, t.inner))
         cx.remark(t)
     return graph

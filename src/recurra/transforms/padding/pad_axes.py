@@ -23,8 +23,7 @@ from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold
 from recurra.transforms.compile_context import CompileContext, Pass
-from recurra.transforms.padding.rules import rule_of
-from recurra.transforms.padding.state import (
+from recurra.transforms.padding.padded_axes import (
     FINITE,
     Fill,
     PaddedEquation,
@@ -33,6 +32,7 @@ from recurra.transforms.padding.state import (
     join,
     unused_name,
 )
+from recurra.transforms.padding.rules import rule_of
 from recurra.transforms.padding.widen import sum_over_all
 from recurra.transforms.rewriter.rewriting import Rewriting, shape_of
 
