@@ -97,10 +97,12 @@ def _short_axis(array: Any, axes: Any) -> int | None:
     XLA's CPU has YNNPACK reduce floats, which takes several times as long as a loop of XLA's own
     for results of few elements each. It recognizes reductions by their operator.
     """
-    (axis, *more) = axes if isinstance(axes, tuple) else (axes,)
-    if axis is None or more or array.dtype != np.float32 or devices()[0].platform != "cpu":
+    reduced = axes if isinstance(axes, tuple) else (axes,)
+    if len(reduced) != 1 or reduced[0] is None or array.dtype != np.float32:
         return None
-    axis %= array.ndim
+    if devices()[0].platform != "cpu":
+        return None
+    axis = reduced[0] % array.ndim
     most = MAX_LOOP_ROW if axis == array.ndim - 1 else MAX_LOOP_AXIS
     return axis if array.shape[axis] <= most else None
 

@@ -22,8 +22,10 @@ SOLVERS: Mapping[str, str] = {  # the module, and the function of a `Search`
     "lns": "lns.search_from_keys",
     "mcts": "mcts.search_tree",
     "exact": "exact.prove",
-    "pack": "pack.pack",
-    **{name: f"learners.{name}" for name in LEARNERS},
+    "pack": "packing.pack",
+    "muzero": "learners.muzero",
+    "alphazero": "learners.alphazero",
+    "policy": "learners.play_policy",
 }
 
 

@@ -41,4 +41,4 @@ def make(name: str, *, batch: int = 0, seed: int = 0) -> TorchWorkload:
     if batch < 0:
         raise WindowError(f"a batch of {batch}", facts="it is at least 1, or 0 for the paper's")
     module = importlib.import_module(f"{__name__}.{family}")
-    return TorchWorkload(name, family, module.program(name, batch, seed))
+    return TorchWorkload(name, family, module.make_program(name, batch, seed))
