@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recurra import errors, llm, mapping, nest, rl, window
-    from recurra.cost.tuning import Tuning
+    from recurra.cost.tuning_knobs import Tuning
     from recurra.errors import RecurraError
     from recurra.frontend import nn, optim
     from recurra.frontend.conditional import cond
@@ -48,7 +48,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "recurra": "errors llm mapping nest rl window",
-    "recurra.cost.tuning": "Tuning",
+    "recurra.cost.tuning_knobs": "Tuning",
     "recurra.errors": "RecurraError",
     "recurra.frontend.jax.importer": "import_jax",
     "recurra.ir.types": "Type",

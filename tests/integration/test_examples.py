@@ -9,7 +9,7 @@ import pytest
 
 from documents import ROOT, fenced, fill, sections
 from example_programs import EXAMPLES, program, scope
-from recurra.cost.tuning import Tuning
+from recurra.cost.tuning_knobs import Tuning
 from recurra.runtime.executable import Executable
 from recurra.storage.offload import Offload
 

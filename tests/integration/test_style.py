@@ -97,7 +97,7 @@ NO_THRESHOLDS = {  # how things are shown and laid out, and numbers that mean so
     "backends/numpy/source_blocks.py": {"MAX_LINE"},
     "runtime/loop_profile.py": {"SHOWN"},
     "runtime/profiler.py": {"MAX_SPANS"},
-    "storage/allocation.py": {"ALIGNMENT"},
+    "storage/arena_offsets.py": {"ALIGNMENT"},
     "memory_model/budget.py": {"NAMED"},
     "storage/exact_packing.py": {"NEVER"},
     "memory_model/peak.py": {"LARGEST"},

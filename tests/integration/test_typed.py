@@ -15,7 +15,7 @@ from typing import get_type_hints
 import pytest
 
 from documents import ROOT
-from recurra.cost.tuning import Knobs, Tuning
+from recurra.cost.tuning_knobs import Knobs, Tuning
 
 PROGRAM = ROOT / "tests" / "typed" / "user.py"
 OPTION = 'backend="numpy"'

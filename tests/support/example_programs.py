@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recurra.analysis.program_tracer import enter, leave
-from recurra.cost.tuning import Tuning
+from recurra.cost.tuning_knobs import Tuning
 from recurra.frontend.functions import output
 from recurra.runtime.executable import Executable
 

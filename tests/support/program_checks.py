@@ -18,14 +18,14 @@ from recurra.codegen.single_launch import as_single_launch, output_of
 from recurra.compiler import pipeline
 from recurra.compiler.options import CompileOptions
 from recurra.cost.target import PLAIN
-from recurra.cost.tuning import Tuning
+from recurra.cost.tuning_knobs import Tuning
 from recurra.ir.graph_parser import parse
 from recurra.ir.output_axes import restored
 from recurra.ir.verify import verify
 from recurra.reference.equivalence import as_written
 from recurra.reference.interpreter import run
 from recurra.runtime.host_executor import Execution
-from recurra.storage.allocation import allocate
+from recurra.storage.arena_offsets import allocate
 from recurra.storage.verifier import validate
 from recurra.transforms.compile_context import Pass
 from recurra.transforms.recurrences import incrementalize_elementwise

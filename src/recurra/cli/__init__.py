@@ -21,7 +21,7 @@ from typing import Any, TextIO, cast
 import recurra
 from recurra.errors import Interrupted, RecurraError
 from recurra.support.atomic_write import WRONG_PATHS
-from recurra.support.flags import in_flags
+from recurra.support.command_line_text import in_flags
 from recurra.support.optional_packages import missing_package
 
 # name → (the class of its options, or a program of the benchmarks; a description)

@@ -87,7 +87,7 @@ class RunCommand:
                 hint="leave one out",
             )
         if self.interpret:
-            from recurra.tools.stepper import interpreted
+            from recurra.tools.interpreted_run import interpreted
 
             return interpreted(self.statements)
         from recurra.frontend.context import compiling

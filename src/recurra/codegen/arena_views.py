@@ -7,7 +7,7 @@ from typing import Protocol, TypeGuard
 
 from recurra.ir.array_protocols import LibraryArray
 from recurra.ir.types import NUMPY_NAME
-from recurra.storage.allocation import each
+from recurra.storage.arena_offsets import each
 from recurra.storage.storage_plan import StoragePlan
 
 View = tuple[int, tuple[int, ...], str]  # offset, shape, name of the NumPy dtype

@@ -18,7 +18,7 @@ from recurra.backends.registry import backend_of
 from recurra.codegen.arena_views import can_place
 from recurra.cost import prices
 from recurra.cost.target import PLAIN, Target
-from recurra.cost.tuning import Tuning
+from recurra.cost.tuning_knobs import Tuning
 from recurra.errors import RecurraError, here
 from recurra.storage.arena_solvers import PlacementSolver
 from recurra.storage.offload import Offload, Tier

@@ -251,7 +251,7 @@ MOVER_POLL_SECONDS = 5e-4
 MAX_UNWRITTEN_BYTES = 64 << 20
 """Bytes that the system may hold of a file before they are on the disk. A guess."""
 
-# ---- solvers (storage/arena_solvers.py, storage/allocation.py, schedule/isl_scheduler.py)
+# ---- solvers (storage/arena_solvers.py, storage/arena_offsets.py, schedule/isl_scheduler.py)
 
 ARENA_SEARCH_NODES = 500
 """Nodes of the exact search, for each order and each size of the arena: time to compile."""

@@ -37,7 +37,7 @@ from recurra.report.html import code_html
 if TYPE_CHECKING:
     from recurra.backends.protocol import Backend
     from recurra.compiler.options import Scheduler
-    from recurra.cost.tuning import Knobs, Tuning
+    from recurra.cost.tuning_knobs import Knobs, Tuning
     from recurra.runtime.executable import Executable
     from recurra.storage.arena_solvers import PlacementSolver
     from recurra.storage.offload import Offload, Tier
@@ -177,7 +177,7 @@ class Context:
         Raises ShapeError, DomainError, ScheduleError or PlanError before it runs, with the line.
         """
         from recurra.compiler.options import CompileOptions, by_new_names, expect_known
-        from recurra.cost.tuning import Tuning
+        from recurra.cost.tuning_knobs import Tuning
         from recurra.runtime.executable import Executable
         from recurra.runtime.memory_budget import fitted
 

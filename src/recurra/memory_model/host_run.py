@@ -30,7 +30,7 @@ from recurra.memory_model.metered_regions import (
 from recurra.memory_model.peak import Held, Peak
 from recurra.memory_model.peak_meter import Meter
 from recurra.polyhedral.extent import varies
-from recurra.storage.allocation import ALIGNMENT
+from recurra.storage.arena_offsets import ALIGNMENT
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store, StoredAxis
 

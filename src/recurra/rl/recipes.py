@@ -28,7 +28,7 @@ class Trainable(Recipe):
         """The default settings: with --resume those of the run."""
         from recurra.report.runs import RunFolder
         from recurra.rl.train import configured
-        from recurra.support.flags import flag
+        from recurra.support.command_line_text import flag
 
         if self.resume is None:
             return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from recurra.errors import RecurraError
 from recurra.ir.dims import MAX_POINTS
-from recurra.support.flags import flag, spelled
+from recurra.support.command_line_text import flag, spelled
 
 if TYPE_CHECKING:
     from recurra.rl.recipe import Recipe

@@ -31,7 +31,7 @@ from recurra.rl.setting_errors import expect_sound, in_flags
 from recurra.runtime.checkpoint_fit import iterations_done
 from recurra.support.atomic_write import NotWrittenError
 from recurra.support.byte_units import rounded_up
-from recurra.support.flags import flag
+from recurra.support.command_line_text import flag
 from recurra.support.free_memory import free_bytes
 
 if TYPE_CHECKING:

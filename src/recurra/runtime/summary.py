@@ -22,8 +22,8 @@ from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput
 from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Item, Loop
-from recurra.storage.allocation import Solve, allocate
 from recurra.storage.arena import Arena
+from recurra.storage.arena_offsets import Solve, allocate
 from recurra.storage.store import StoredAxis
 
 Row = dict[str, Any]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from recurra.cost.thresholds import ARENA_SEARCH_HALVINGS, ARENA_SEARCH_NODES, ARENA_SOLVER_TRIES
 from recurra.errors import RecurraError, here
-from recurra.storage.allocation import Solve, allocate, conflicts
 from recurra.storage.arena import Arena
+from recurra.storage.arena_offsets import Solve, allocate, conflicts
 from recurra.storage.exact_packing import Packed, Packer
 from recurra.storage.mapping_problem import Placement, Problem, ProblemError, Solution, nothing
 from recurra.storage.storage_plan import StoragePlan

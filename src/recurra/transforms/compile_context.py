@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from recurra.cost.target import PLAIN, Target
 from recurra.cost.thresholds import MEMORY_PRICE
-from recurra.cost.tuning import Tuning
+from recurra.cost.tuning_knobs import Tuning
 from recurra.ir.graph import Graph
 from recurra.ir.output_axes import Axes
 from recurra.ops.collective import SHARDS

@@ -17,7 +17,7 @@ from documents import ROOT, fill, table
 from recurra.compiler.options import CompileOptions
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.prices import PRICES
-from recurra.cost.tuning import Tuning
+from recurra.cost.tuning_knobs import Tuning
 from recurra.errors import RecurraError
 from recurra.frontend.context import Context, compiling
 from recurra.reference import interpreter

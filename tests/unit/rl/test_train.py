@@ -22,7 +22,7 @@ from recurra.errors import RecurraError
 from recurra.report.runs import RunFolder
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
-from recurra.tools.stepper import InterpretedProgram
+from recurra.tools.interpreted_run import InterpretedProgram
 
 Callback = Callable[..., None]
 SMALL = Reinforce(iterations=10, rows=2, steps=3, checkpoint_every=4, hidden=(4,))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import recurra as rc
 from recurra.mapping import engine_choice
 from recurra.mapping.solvers import solver_of
-from recurra.storage import allocation as module
-from recurra.storage.allocation import ALIGNMENT, allocate, conflicts
+from recurra.storage import arena_offsets as module
 from recurra.storage.arena import Arena, Life
+from recurra.storage.arena_offsets import ALIGNMENT, allocate, conflicts
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution, nothing
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.verifier import validate

@@ -29,8 +29,8 @@ from recurra.mapping.validate import validate as mapping_validate
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
 from recurra.runtime.executable import Executable
-from recurra.storage.allocation import ALIGNMENT
 from recurra.storage.arena import Arena
+from recurra.storage.arena_offsets import ALIGNMENT
 from recurra.storage.arena_solvers import exactly, from_csv, to_csv
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution, nothing, packing
 from recurra.storage.mapping_problem_text import problem_from_csv

@@ -16,7 +16,7 @@ from recurra.ir.graph import Slice
 from recurra.ir.types import Domain, Range
 from recurra.polyhedral.strides import Stride, stride
 from recurra.runtime.executable import Executable
-from recurra.storage.allocation import allocate
+from recurra.storage.arena_offsets import allocate
 from recurra.storage.verifier import validate
 
 Far = Callable[[Any, int, int], slice]  # of t, a stride and a window

@@ -9,7 +9,7 @@ import pytest
 
 from recurra.cli import main, run
 from recurra.errors import RecurraError
-from recurra.support.flags import command_line, spelled
+from recurra.support.command_line_text import command_line, spelled
 
 
 @dataclass(frozen=True)

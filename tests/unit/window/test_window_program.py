@@ -29,7 +29,7 @@ from recurra.codegen.region import Region
 from recurra.codegen.region_function import times
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pipeline import compile_graph
-from recurra.cost.tuning import Tuning
+from recurra.cost.tuning_knobs import Tuning
 from recurra.errors import RecurraError
 from recurra.report.timeline import concurrency_text
 from recurra.runtime.concurrent_launches import LaunchWindows, windowed

@@ -19,7 +19,7 @@ from recurra.codegen.region_function import region_function
 from recurra.codegen.single_launch import Finish, WholeProgram
 from recurra.cost.target import PLAIN
 from recurra.ir.statement import Statement
-from recurra.storage.allocation import ALIGNMENT
+from recurra.storage.arena_offsets import ALIGNMENT
 from recurra.storage.storage_plan import StoragePlan
 
 

@@ -150,8 +150,8 @@ class TorchBackend:
     @inferring
     def loaded(self, name: str, source: str, names: Mapping[str, Any]) -> dict[str, Any]:
         """Execute the source of a region with matrix products called as such; return its scope."""
-        functions = {f.__name__: f for f in (loop_end, attend, widened, threefry)}
-        scope = {"torch": torch, "number": self.number, **functions, **names, **self.scope}
+        scope = {"torch": torch, "number": self.number, "loop_end": loop_end, "attention": attend}
+        scope |= {"widened": widened, "threefry": threefry, **names, **self.scope}
         exec(compile(with_products(source), f"<recurra {name}>", "exec"), scope)
         return scope
 

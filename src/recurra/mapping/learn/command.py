@@ -20,7 +20,7 @@ from recurra.mapping.search import Search, solver
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Problem, Solution
 from recurra.support import atomic_write
-from recurra.support.flags import command_line
+from recurra.support.command_line_text import command_line
 from recurra.support.workers.cluster import check_address
 from recurra.support.workers.supervisor import Where
 

@@ -22,7 +22,7 @@ from itertools import chain
 from math import prod
 
 from recurra.cost.thresholds import MAX_CHUNK_POINTS, MAX_PEELED_BYTES, ROWS_PER_TILE
-from recurra.cost.tuning import Tuning
+from recurra.cost.tuning_knobs import Tuning
 from recurra.ir.dims import Role
 from recurra.ir.expr import TRUE, Expr, Sym, both, compare, evaluate, lin, symbols
 from recurra.ir.graph import (
