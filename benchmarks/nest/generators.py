@@ -18,9 +18,9 @@ from benchmarks.pairs import ratio
 from recurra.nest import catalogue
 from recurra.nest.check import compare as wrong
 from recurra.nest.codegen import generate
+from recurra.nest.executable_memory import LoadedKernel
 from recurra.nest.loops import Nest
 from recurra.nest.measure import KernelArrays, Protocol
-from recurra.nest.native import LoadedKernel
 from recurra.nest.problem import NestProblem
 from recurra.nest.target import VectorTarget, runnable
 from recurra.nest.tune import tuned

@@ -19,10 +19,10 @@ from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
 from recurra.nest.check import compare as wrong
 from recurra.nest.codegen import generate
+from recurra.nest.executable_memory import LoadedKernel
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, Protocol, compared, measure_peak
 from recurra.nest.measured_table import tabulate
-from recurra.nest.native import LoadedKernel
 from recurra.nest.target import VectorTarget, runnable
 from recurra.nest.tune import tuned
 

@@ -35,7 +35,7 @@ from recurra.mapping.priority_keys import (
     shared_weights,
 )
 from recurra.mapping.search import Search
-from recurra.mapping.solvers.learned import SECONDS, place_by_weights
+from recurra.mapping.solvers.evolved_priorities import SECONDS, place_by_weights
 from recurra.mapping.solvers.priority import best_weights, first_weights
 from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import ProblemError

@@ -40,6 +40,7 @@ _RENAMED_MODULES = {
     "improve": "quick_search",
     "kept": "kernel_store",
     "meaning": "reference",
+    "native": "executable_memory",
     "scopes": "register_scopes",
     "standard": "default_schedule",
     "team": "threads",

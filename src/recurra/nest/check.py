@@ -21,8 +21,8 @@ from numpy.lib.stride_tricks import as_strided
 from recurra.errors import RecurraError
 from recurra.nest.codegen import generate
 from recurra.nest.dtypes import DTYPES
+from recurra.nest.executable_memory import Code, NestKernel, encode, function, linked
 from recurra.nest.loops import Nest, parse
-from recurra.nest.native import Code, NestKernel, encode, function, linked
 from recurra.nest.problem import NestProblem, TensorAccess
 from recurra.nest.reference import Array, evaluate, sampled
 from recurra.nest.target import TARGETS

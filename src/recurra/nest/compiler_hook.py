@@ -23,7 +23,7 @@ from recurra.nest import kernel_store
 from recurra.nest.check import KernelCheckError
 from recurra.nest.compiled import Contraction, compile
 from recurra.nest.einsum import from_layouts
-from recurra.nest.native import Code
+from recurra.nest.executable_memory import Code
 from recurra.nest.problem import contiguous
 from recurra.nest.target import TARGETS, runnable
 from recurra.nest.x86 import ARGUMENTS, R10, R11, RAX, RDI, le32

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from recurra.nest.native import Code
+from recurra.nest.executable_memory import Code
 from recurra.nest.target import features
 from recurra.nest.x86 import ARGUMENTS, R10, RAX, RBX, RCX, RDX, RSI, le32, pop, push
 

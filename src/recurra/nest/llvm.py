@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from recurra.errors import BackendError
-from recurra.nest.native import function
+from recurra.nest.executable_memory import function
 from recurra.nest.program import Constant, NestCode
 from recurra.nest.target import VectorTarget
 from recurra.support.optional_packages import needed_by

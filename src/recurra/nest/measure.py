@@ -18,8 +18,8 @@ from recurra.errors import ScheduleError
 from recurra.nest.check import Examination, KernelCheckError
 from recurra.nest.compiled import kernel, load
 from recurra.nest.dtypes import DTYPES
+from recurra.nest.executable_memory import NestKernel
 from recurra.nest.loops import Nest, canonical, placed, restricted
-from recurra.nest.native import NestKernel
 from recurra.nest.problem import NestProblem, TensorAccess
 from recurra.nest.program import Instruction, NestCode
 from recurra.nest.reference import Array

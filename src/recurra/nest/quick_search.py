@@ -17,9 +17,9 @@ import numpy as np
 from recurra.errors import ScheduleError, here
 from recurra.nest.actions import Actions
 from recurra.nest.default_schedule import tiles
+from recurra.nest.executable_memory import NestKernel
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.measure import Evaluator, Protocol
-from recurra.nest.native import NestKernel
 from recurra.nest.packing import packings
 from recurra.nest.problem import expect_seconds
 from recurra.nest.search import FEW, Budget, Clock, search_nests, strategy

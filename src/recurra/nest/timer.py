@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.nest.native import Code, function
+from recurra.nest.executable_memory import Code, function
 from recurra.nest.target import features
 from recurra.nest.x86 import ARGUMENTS, R12, R13, R14, RBP, RBX, le32, pop, push
 

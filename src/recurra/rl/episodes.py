@@ -168,7 +168,7 @@ class AutoresetEpisodes(Episodes):
 
     def state_dict(self) -> object:
         """The state of the environment between two steps; raises Unsaved."""
-        from recurra.rl.env_state import capture
+        from recurra.rl.state_serialization import capture
 
         if self.rows is None or not self.started:
             return {"rows": 0}
@@ -177,7 +177,7 @@ class AutoresetEpisodes(Episodes):
         return {"rows": self.rows.env.num_envs, "held": capture(held, str(self.spec))}
 
     def load_state_dict(self, tree: Any) -> None:
-        from recurra.rl.env_state import restore
+        from recurra.rl.state_serialization import restore
 
         self.started = bool(tree and tree["rows"])
         if self.started:

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from recurra.backends.numpy.python_source_writer import Writer
 from recurra.backends.numpy.source_blocks import text_of
 from recurra.backends.numpy.source_machine import NumpyNamespace
-from recurra.backends.numpy.source_writer import Writer
 from recurra.backends.numpy.traced_array import StandIn, blank
 from recurra.compiler.options import expect_seed
 from recurra.errors import RecurraError, here

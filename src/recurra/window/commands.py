@@ -25,10 +25,10 @@ from recurra.window.gpu import GPUS, Gpu
 from recurra.window.hlo import read_hlo
 from recurra.window.kernel import Trace, parse
 from recurra.window.kineto import read_profile
-from recurra.window.model import LaunchCosts, SimulatedGpu
 from recurra.window.policies import POLICIES
 from recurra.window.profile import profile_trace
 from recurra.window.simulate import simulate
+from recurra.window.simulated_gpu import LaunchCosts, SimulatedGpu
 from recurra.window.task import WindowError
 from recurra.window.timeline import expect_timeline
 

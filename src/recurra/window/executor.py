@@ -25,7 +25,7 @@ from recurra.window import lifetime
 from recurra.window.access import segments
 from recurra.window.failures import KernelError
 from recurra.window.gain_model import Judgment, Outside, check_policy
-from recurra.window.launch import RAN, Counts, Launch, launch_of
+from recurra.window.launch_records import RAN, Counts, Launch, launch_of
 from recurra.window.native.native_window import NativeWindow, is_available
 from recurra.window.python_window import Window
 from recurra.window.task import MOST_THREADS, Task, WindowError, is_count, overlap

@@ -17,8 +17,8 @@ from statistics import fmean, geometric_mean
 
 from recurra.window.gpu import TABLE_V
 from recurra.window.kernel import Trace
-from recurra.window.model import LaunchCosts, SimulatedGpu
 from recurra.window.simulate import simulate
+from recurra.window.simulated_gpu import LaunchCosts, SimulatedGpu
 from recurra.window.synthetic import Chains
 
 # Section V. Bodies are chains: five to eleven of them move independently between contacts.

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from recurra.window.hardware import HardwareWindow
-from recurra.window.model import Simulation
 from recurra.window.python_window import Window
+from recurra.window.simulated_gpu import Simulation
 
 UPSTREAM_OF_A_BARRIER = 5  # kernels that one barrier packet can name
 

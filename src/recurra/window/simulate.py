@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from recurra.window.kernel import Kernel, Trace
-from recurra.window.model import SimulatedGpu, Simulation
 from recurra.window.policies import POLICIES
+from recurra.window.simulated_gpu import SimulatedGpu, Simulation
 from recurra.window.task import WindowError
 from recurra.window.timeline import TimelineRun
 

@@ -19,7 +19,7 @@ from typing import Literal
 from recurra.window.failures import KernelError, PoisonedMemory, failed
 from recurra.window.gain_model import Judgment
 from recurra.window.history_checker import Event
-from recurra.window.launch import Counts, Launch, ThreadSpan
+from recurra.window.launch_records import Counts, Launch, ThreadSpan
 from recurra.window.parked_threads import ParkedThreads, call_unlocked
 from recurra.window.python_window import Scheduler, State
 from recurra.window.task import Task

@@ -14,7 +14,7 @@ from pathlib import Path
 from recurra.errors import either
 from recurra.report import page
 from recurra.support import atomic_write
-from recurra.window.launch import ThreadSpan
+from recurra.window.launch_records import ThreadSpan
 from recurra.window.task import WindowError
 
 WIDE, ROW, CURVE = 1000, 12, 60  # width, and heights of a row and of the curve

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from recurra.window.access import segment_of
 from recurra.window.failures import UndeclaredWrite
-from recurra.window.launch import Launch
+from recurra.window.launch_records import Launch
 from recurra.window.task import Segment
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from random_cases import QUICK
 from random_programs import programs
 from recurra.backends.bounded_int import ANY
 from recurra.backends.numpy.numpy_backend import NumpyBackend, WalkedNumpy
+from recurra.backends.numpy.python_source_writer import Writer
 from recurra.backends.numpy.region import written
 from recurra.backends.numpy.source_blocks import CodeBlock, Line, text_of
 from recurra.backends.numpy.source_machine import WritingMachine
-from recurra.backends.numpy.source_writer import Writer
 from recurra.backends.numpy.traced_array import StandIn, without_memory
 from recurra.codegen.host_program import Program
 from recurra.compiler.pipeline import compile_graph

@@ -26,7 +26,7 @@ from recurra.mapping.priority_keys import (
 )
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
-from recurra.mapping.solvers.learned import MATTERS, SHIPPED, place_by_weights, shipped
+from recurra.mapping.solvers.evolved_priorities import MATTERS, SHIPPED, place_by_weights, shipped
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem
@@ -96,12 +96,12 @@ def test_tensors_that_gain_nothing_change_no_unit() -> None:
 def test_known_weights_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, known = instance("ppo_step"), shipped()[:5]
     search = Search(problem, 60.0, 0, None, PYTHON)
-    monkeypatch.setattr("recurra.mapping.solvers.learned.SECONDS", 0.0)
+    monkeypatch.setattr("recurra.mapping.solvers.evolved_priorities.SECONDS", 0.0)
     assert place_by_weights(search, known) == 0  # the first of them, at once of all tensors
     first = search.reward
     assert first > 0
     again = Search(problem, 60.0, 0, None, PYTHON)
-    monkeypatch.setattr("recurra.mapping.solvers.learned.SECONDS", 0.5)
+    monkeypatch.setattr("recurra.mapping.solvers.evolved_priorities.SECONDS", 0.5)
     assert place_by_weights(again, known) > len(known)
     assert again.reward >= first
     assert validate(problem, again.solution) == again.reward

@@ -18,10 +18,10 @@ from recurra.nest.actions import Actions
 from recurra.nest.codegen import generate
 from recurra.nest.compiled import kernel
 from recurra.nest.einsum import from_sizes
+from recurra.nest.executable_memory import LoadedKernel
 from recurra.nest.llvm import LlvmKernel, host
 from recurra.nest.loops import Nest, Pack, parse, scheduled, untiled
 from recurra.nest.measure import Evaluator, code_key
-from recurra.nest.native import LoadedKernel
 from recurra.nest.packing import packed as packed_by
 from recurra.nest.packing import packings
 from recurra.nest.target import AVX2, AVX512, VectorTarget, runnable

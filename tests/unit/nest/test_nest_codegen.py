@@ -19,9 +19,9 @@ from recurra.nest.actions import PAPER, Actions
 from recurra.nest.codegen import generate
 from recurra.nest.default_schedule import standard
 from recurra.nest.einsum import from_sizes
+from recurra.nest.executable_memory import LoadedKernel, encode
 from recurra.nest.llvm import LlvmKernel, host
 from recurra.nest.loops import scheduled, untiled
-from recurra.nest.native import LoadedKernel, encode
 from recurra.nest.problem import NestProblem
 from recurra.nest.target import AVX2, AVX512, TARGETS, VectorTarget
 

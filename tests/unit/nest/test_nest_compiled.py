@@ -20,9 +20,9 @@ from recurra.nest.codegen import generate
 from recurra.nest.default_schedule import standard, tiles
 from recurra.nest.dtypes import DTYPES
 from recurra.nest.einsum import from_sizes
+from recurra.nest.executable_memory import LoadedKernel, encode
 from recurra.nest.guarded_call import BRIEF, guarded_call
 from recurra.nest.loops import scheduled, untiled
-from recurra.nest.native import LoadedKernel, encode
 from recurra.nest.problem import NestProblem
 from recurra.nest.reference import evaluate
 from recurra.nest.target import AVX2, AVX512, runnable

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from recurra.nest.executable_memory import encoder
 from recurra.nest.llvm import assembled
-from recurra.nest.native import encoder
 from recurra.nest.target import runnable
 
 POINTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9", "r10")

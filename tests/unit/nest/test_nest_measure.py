@@ -10,6 +10,7 @@ import pytest
 from recurra.nest import catalogue, measure, timer
 from recurra.nest.codegen import generate
 from recurra.nest.einsum import from_sizes
+from recurra.nest.executable_memory import LoadedKernel
 from recurra.nest.llvm import host
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measure import (
@@ -21,7 +22,6 @@ from recurra.nest.measure import (
     compared,
     measure_peak,
 )
-from recurra.nest.native import LoadedKernel
 from recurra.nest.target import VectorTarget, runnable
 
 ON = runnable()[0]

@@ -26,7 +26,7 @@ from documents import SUPPORT, env
 from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError
 from recurra.report.runs import RunFolder
-from recurra.rl import env_state
+from recurra.rl import state_serialization
 from recurra.runtime.checkpointing import Unsaved
 from recurra.runtime.executable import Executable
 from walks import Walk, registered
@@ -295,10 +295,10 @@ def test_state_goes_round():
     shared = np.arange(3.0)
     box = Box(a=shared, b=[shared, (1, 2.5, None)], rng=rng, x=np.float32(3), inf=np.inf, s="x")
     box.me, box.inner, box.table = box, Box(k=True), {1: "one", "two": [2]}
-    tree = env_state.capture(box, "box")
+    tree = state_serialization.capture(box, "box")
     want = rng.random(3)
     fresh = Box(inner=Box(k=False), rng=None, gone=1)
-    got = env_state.restore(fresh, tree, "box")
+    got = state_serialization.restore(fresh, tree, "box")
     assert got is fresh is got.me
     assert got.a is got.b[0]
     np.testing.assert_array_equal(got.a, shared)
@@ -324,7 +324,7 @@ def test_state_goes_round():
 )
 def test_state_that_cannot_be_saved(box: Box, says: str):
     with pytest.raises(Unsaved, match=says):
-        env_state.capture(box, "env")
+        state_serialization.capture(box, "env")
 
 
 def test_rows_in_other_processes_are_not_saved():

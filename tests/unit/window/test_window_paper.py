@@ -8,7 +8,6 @@ import pytest
 
 from documents import ROOT, fill, table
 from recurra.window import paper_comparison as paper
-from recurra.window.model import SimulatedGpu
 from recurra.window.paper_comparison import (
     FAMILIES,
     comparison,
@@ -16,6 +15,7 @@ from recurra.window.paper_comparison import (
     sensitivity,
     speedups,
 )
+from recurra.window.simulated_gpu import SimulatedGpu
 
 SHORT = 300  # kernels of a program; `recurra window simulate --paper` takes 900
 

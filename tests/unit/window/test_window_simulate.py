@@ -18,10 +18,10 @@ from recurra.window.gpu import GPUS, Gpu, Residency, need
 from recurra.window.hardware import HardwareWindow
 from recurra.window.history_checker import conflicts, events, violations
 from recurra.window.kernel import Kernel, Trace, dependences, parse
-from recurra.window.model import LaunchCosts, SimulatedGpu
 from recurra.window.policies import POLICIES, assign_streams
 from recurra.window.profile import parallelism, profile_trace
 from recurra.window.simulate import persistent_blocks, simulate
+from recurra.window.simulated_gpu import LaunchCosts, SimulatedGpu
 from recurra.window.synthetic import Chains
 from recurra.window.timeline import TimelineRun, lanes_of
 

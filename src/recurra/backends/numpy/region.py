@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.bounded_int import ANY
+from recurra.backends.numpy.python_source_writer import Writer
 from recurra.backends.numpy.source_blocks import Line, text_of
 from recurra.backends.numpy.source_machine import WritingMachine
-from recurra.backends.numpy.source_writer import Writer
 from recurra.backends.numpy.traced_array import StandIn, blank
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import argument_types, region_function, time_arguments

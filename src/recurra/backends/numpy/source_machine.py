@@ -11,9 +11,9 @@ import numpy as np
 
 from recurra.backends.batched_draws import draws_of
 from recurra.backends.bounded_int import ANY, Count, box_keys, extreme, range_of
+from recurra.backends.numpy.python_source_writer import Writer
 from recurra.backends.numpy.small_arrays import padded
 from recurra.backends.numpy.source_blocks import Line
-from recurra.backends.numpy.source_writer import Writer
 from recurra.backends.numpy.traced_array import StandIn, blank, memory_of, plain, without_memory
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.widened_product import widened

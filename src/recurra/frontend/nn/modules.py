@@ -18,7 +18,7 @@ from recurra.frontend.dims import Index, Place, Steps, wrap
 from recurra.frontend.foreign_names import OF_MODULES, no_attribute
 from recurra.frontend.functions import declared, dims_of, named
 from recurra.frontend.index_arguments import condition
-from recurra.frontend.nn import initializers, weights
+from recurra.frontend.nn import initializers, weight_loading
 from recurra.frontend.nn.distributions import Categorical
 from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.sizes import sized
@@ -229,7 +229,7 @@ class Module:
 
         Raises RecurraError for a parameter without array, an array without parameter, or a misfit.
         """
-        weights.load(self, arrays, layout)
+        weight_loading.load(self, arrays, layout)
 
     def copy(self) -> Self:
         """Copy the module, with new parameters of the same initial values and no updates.

@@ -17,7 +17,7 @@ SOLVERS: Mapping[str, str] = {  # the module, and the function of a `Search`
     "xla-like": "one_pass.place_like_xla",
     "evolution": "game_search.evolve",
     "priority": "priority.evolve",
-    "learned": "learned.place_by_weights",
+    "learned": "evolved_priorities.place_by_weights",
     "annealing": "game_search.anneal_from_nocopy",
     "lns": "lns.search_from_keys",
     "mcts": "mcts.search_tree",

@@ -40,7 +40,7 @@ from recurra.transforms.early_exit.ragged_axes import (
 )
 from recurra.transforms.early_exit.ragged_data_movement import RaggedMovement
 from recurra.transforms.early_exit.row_lengths import Ending, choice
-from recurra.transforms.early_exit.row_ranges import read_whole_rows
+from recurra.transforms.early_exit.whole_row_reads import read_whole_rows
 from recurra.transforms.rewriter.rewriting import shape_of
 
 

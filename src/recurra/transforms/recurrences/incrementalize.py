@@ -30,7 +30,7 @@ from recurra.transforms.recurrences.incrementalize_adjoint import lift_adjoint
 from recurra.transforms.recurrences.incrementalize_contraction import lift_contraction
 from recurra.transforms.recurrences.incrementalize_elementwise import lift_elementwise
 from recurra.transforms.recurrences.scans import as_range_fold, discounted, grows, scan_step
-from recurra.transforms.recurrences.windows import split_windows
+from recurra.transforms.recurrences.window_doubling import split_windows
 from recurra.transforms.rewriter.pattern_rewriter import apply, rule
 from recurra.transforms.rewriter.rewriting import Rewriting
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recurra.report.html import table_html
-from recurra.window.launch import ThreadSpan
+from recurra.window.launch_records import ThreadSpan
 from recurra.window.task import WindowError
 from recurra.window.timeline import save_threads
 

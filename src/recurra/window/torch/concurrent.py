@@ -29,7 +29,7 @@ from torch.utils import _python_dispatch, dlpack
 
 from recurra.window.failures import KernelError
 from recurra.window.gain_model import check_policy
-from recurra.window.launch import ThreadSpan
+from recurra.window.launch_records import ThreadSpan
 from recurra.window.native.native_build import TORCH
 from recurra.window.native.native_window import load
 from recurra.window.python_window import LARGEST
