@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -250,7 +249,7 @@ def empty(
     hint = "reduce it only where it has elements"
     for j, (s, r) in enumerate(zip(ref.index, source, strict=True)):
         if isinstance(s, Slice) and s.size == size:
-            last: Any = s.hi - 1
+            last = s.hi - 1
             lo, hi = (
                 (minimum(s.lo, last), s.hi) if s.hi == r.hi else (s.lo, maximum(s.hi, s.lo + 1))
             )

@@ -157,13 +157,11 @@ class Context:
         """Compile the program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`.
 
         A bound is a number, an expression of other bounds (`N: B * T`), or set by the data: `T: d`
-        ends rows where `d` holds, `T: rc.until(d, max=200)` does so after at most 200 points. The
-        result can be run any number of times.
+        ends rows where `d` holds, `T: rc.until(d, max=200)` does so after at most 200 points.
 
         Args:
             backend: "jax", "numpy", "torch", "jax+nest" or "torch+nest".
-            memory: the peak memory allowed, such as "2GiB"; values are recomputed to stay below it,
-                and a program that does not fit even so is refused.
+            memory: the most memory, such as "2GiB"; values are recomputed, or it is refused.
             check: with "nan", a run stops at the first NaN or inf and reports the op, the point and
                 the line; launches are then short, and slower. With "bounds", it stops at an index
                 by data that is outside its axis.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -103,7 +102,7 @@ def _other_type(value: object, dtype: str) -> str:
     return 'rc.constant(x, "i64") holds whole numbers of 64 bits'
 
 
-def _python(value: object) -> Any:
+def _python(value: object) -> object:
     return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
 
 

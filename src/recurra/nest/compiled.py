@@ -12,7 +12,7 @@ from functools import cache
 from html import escape
 from inspect import Parameter, Signature
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class TorchTensor(Protocol):
     def data_ptr(self) -> int: ...
     def is_neg(self) -> bool: ...
     def is_conj(self) -> bool: ...
-    def new_empty(self, size: Sequence[int], /, *, dtype: Any) -> Self: ...
+    def new_empty(self, size: Sequence[int], /, *, dtype: object) -> Self: ...
 
 
 AnyArray = np.ndarray | TorchTensor
@@ -106,13 +106,8 @@ def compile(
         problem = from_sizes(what, sizes, dtype=kind, combine=combine, post=post, initial=initial)
     on = _target(backend)
     _expect_options(threads, schedule)
-    known = kernel_store.load(problem, on.name, threads or 1) if schedule is None else None
-    if known is not None:
-        try:
-            return Contraction(known.nest, on, threads)
-        except (ScheduleError, RecursionError) as error:  # stored by another version, or by hand
-            why = " ".join(str(error).split())
-            tell_once(f"a kept nest cannot be compiled: {why}; the standard tile is used")
+    if schedule is None and (stored := _compile_stored(problem, on, threads)) is not None:
+        return stored
     if isinstance(schedule, Nest):
         nest = schedule
     elif schedule is not None:
@@ -133,6 +128,19 @@ def compile(
             hint="give its order instead, as in schedule=nest.order",
         )
     return Contraction(nest, on, threads)
+
+
+def _compile_stored(
+    problem: NestProblem, on: VectorTarget, threads: int | None
+) -> Contraction | None:
+    """Compile the nest that is stored for a problem; None if there is none that compiles."""
+    known = kernel_store.load(problem, on.name, threads or 1)
+    try:
+        return None if known is None else Contraction(known.nest, on, threads)
+    except (ScheduleError, RecursionError) as error:  # stored by another version, or by hand
+        why = " ".join(str(error).split())
+        tell_once(f"a kept nest cannot be compiled: {why}; the standard tile is used")
+        return None
 
 
 def _target(backend: Backend | None) -> VectorTarget:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Env
 from recurra.ir.op import Array, Op
@@ -27,7 +25,7 @@ class AllReduce(Op):
     def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
         return operand
 
-    def run(self, xp: ArrayNamespace, env: Env, *xs: Array, **_: Any) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, *xs: Array, **_: object) -> Array:
         join = env.get(JOIN)
         return self.eval(xp, *xs) if join is None else join(self.monoid_of, *xs)
 

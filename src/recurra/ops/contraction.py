@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -122,7 +122,7 @@ class Einsum(Op):
 
     def vjp(self, gradient: Tensor, result: Tensor, *xs: Tensor) -> Cotangents:
         ins, out = self.parts()
-        grads = list[Any]()
+        grads = list[Array | None]()
         for k, own in enumerate(ins):
             others = [(a, x) for j, (a, x) in enumerate(zip(ins, xs, strict=True)) if j != k]
             known = set(out).union(*(a for a, _ in others))

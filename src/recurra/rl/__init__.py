@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from recurra.rl import env, train
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _RENAMED = {"normalise": "normalize", "Policy": "SavedPolicy"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     match name:
         case "env" | "train":
             return importlib.import_module(f"recurra.rl.{name}")

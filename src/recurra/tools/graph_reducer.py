@@ -16,7 +16,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from recurra.analysis.safety import check_safety
 from recurra.compiler.options import CompileOptions
@@ -273,7 +272,7 @@ def by_command(command: str) -> Failure:
             if "{}" not in command:
                 words.append(str(file))
             try:
-                done: Any = subprocess.run(words, capture_output=True, check=False)
+                done = subprocess.run(words, capture_output=True, check=False)
             except OSError as error:
                 raise RecurraError(
                     f"{words[0]} cannot be run", facts=f"{error.strerror or error}"

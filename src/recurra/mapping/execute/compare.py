@@ -131,8 +131,7 @@ def compare(
     steady = np.flatnonzero(changes < STEADY).tolist()  # instructions take as long before as after
     counted = steady if len(steady) > 2 else list(range(rounds))
     drags = [x.drag for x in prices]
-    sums = [problem_of(workload, fast_size, x) for x in prices]
-    problems = sums
+    problems = sums = [problem_of(workload, fast_size, x) for x in prices]
     if tables is not None:
         scaled = [tables.scaled(*x.relative_to(first)) for x in prices]
         pairs = zip(prices, scaled, strict=True)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from recurra.ir.expr import Product, lin, substitute, walk
+from recurra.ir.expr import Expr, Product, lin, substitute, walk
 from recurra.ir.graph import Node, Ref, Slice
 from recurra.ir.op import LETTERS, Op, join_labels
 from recurra.ops import elementwise as el
@@ -93,7 +92,7 @@ class RaggedMovement(MaskedReads):
         new = LETTERS[len(axes)]
         return Take(labels=f"{axes},{new}->{axes.replace(c, new)}", axis=c), [ref, at]
 
-    def _with_number(self, op: type[el.Elementwise], places: Ref, number: Any) -> Ref:
+    def _with_number(self, op: type[el.Elementwise], places: Ref, number: Expr | int) -> Ref:
         """Emit an op on positions, along any number of axes, and a number."""
         axes = LETTERS[: len(shape_of(self.g.type(places)))]
         return self.emit(op(labels=join_labels((axes, ""), axes)), (places, self.number(number)))

@@ -4,7 +4,7 @@
  →  m[t,j] = max(m[t,j-1], part(x[t,j]));  e[t,j] = exp(x[t,j] - m[t,j])
     y[t,j] = y[t,j-1] · exp(m[t,j-1] - m[t,j]) + p(e[t,j]);  readers get the last of them
 
-p must be linear in e, or in e under a mask (Milakov and Gimelshein, 2018). Any function c(m) may
+p must be linear in e, or in e under a mask (Milakov and Gimelshein, 2018). Every function c(m) may
 stand in place of m, since e is exp(x - c) at every j then.
 """
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from recurra.window.task import WindowError
 
@@ -27,7 +26,7 @@ class TorchWorkload:
 
     name: str
     family: str
-    run: Callable[[], Any]
+    run: Callable[[], object]
 
 
 def make(name: str, *, batch: int = 0, seed: int = 0) -> TorchWorkload:
