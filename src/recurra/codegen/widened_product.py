@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class PartedArray(Protocol):
     @property
     def dtype(self) -> object: ...
     def __getitem__(self, key: Key, /) -> Self: ...
-    def __setitem__(self, key: Key, value: object, /) -> None: ...
+    def __setitem__(self, key: Key, value: Any, /) -> None: ...
 
 
 A = TypeVar("A", bound=PartedArray)

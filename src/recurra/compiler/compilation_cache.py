@@ -27,7 +27,7 @@ from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 from recurra import errors
 from recurra.compiler.options import CompileOptions
@@ -178,7 +178,7 @@ class _Saver(pickle.Pickler):
         lines = _lines(graph)
         self.places = {loc: k for k, loc in reversed([*enumerate(lines)]) if loc is not None}
 
-    def persistent_id(self, obj: Any) -> str | int | None:
+    def persistent_id(self, obj: object) -> str | int | None:
         if isinstance(obj, Loc):
             return self.places.get(obj)
         return obj.key if isinstance(obj, Resource) and obj.value is not None else None
@@ -191,7 +191,7 @@ class _Loader(pickle.Unpickler):
         super().__init__(file)
         self.resources, self.lines = by_key(graph.resources()), _lines(graph)
 
-    def persistent_load(self, pid: str | int) -> Resource[Any] | Loc | None:
+    def persistent_load(self, pid: str | int) -> Resource[object] | Loc | None:
         return self.lines[pid] if isinstance(pid, int) else self.resources[pid]
 
 

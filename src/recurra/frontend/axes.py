@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any
 
 from recurra.errors import ShapeError
 from recurra.frontend.tensor_base import Operand
@@ -15,7 +14,7 @@ def axes_of(x: Operand, axis: Axes) -> tuple[int, ...]:
     """The axes as sorted, non-negative numbers; raises ShapeError for one that does not exist."""
     rank = len(x.shape)
     several = isinstance(axis, (tuple, list))
-    every: Any = range(rank) if axis is None else axis if several else (axis,)
+    every: object = range(rank) if axis is None else axis if several else (axis,)
     for a in every:
         if not isinstance(a, Integral):
             raise ShapeError.at_user_line(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Env, Expr, Sym, compare, evaluate
@@ -112,17 +112,17 @@ class Attention(Op):
                 )
         return y
 
-    def run(self, xp: ArrayNamespace, env: Env, *xs: Array, **_: Any) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, *xs: Array, **_: object) -> Array:
         length = None if self.length is None else evaluate(self.length, env, xp)
         return self.attend(xp, length, *xs)
 
-    def eval(self, xp: ArrayNamespace, *xs: Array, **_: Any) -> Array:
+    def eval(self, xp: ArrayNamespace, *xs: Array, **_: object) -> Array:
         return self.attend(xp, None, *xs)
 
     def attend(
         self,
         xp: ArrayNamespace,
-        length: Any,
+        length: object,
         queries: Array,
         keys: Array,
         values: Array,

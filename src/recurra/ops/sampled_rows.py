@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -54,7 +53,7 @@ class Renumber(Elementwise):
     sizes: tuple[Expr | int, ...] = ()
     order: tuple[int, ...] = ()
 
-    def run(self, xp: ArrayNamespace, env: Env, *xs: Any, **_: Any) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, *xs: object, **_: object) -> Array:
         return self.at(env).eval(xp, *xs)
 
     def apply(self, xp: ArrayNamespace, k: Array) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from recurra.ir.expr import substitute
 from recurra.ir.types import Domain, Range
@@ -29,7 +28,7 @@ def longest(domain: Domain, dim: str, sizes: Mapping[str, int]) -> int:
     return longest_axis(r.hi - r.lo, domain.without(dim), sizes)
 
 
-def longest_axis(length: Any, domain: Domain, sizes: Mapping[str, int]) -> int:
+def longest_axis(length: object, domain: Domain, sizes: Mapping[str, int]) -> int:
     """The maximum length of an axis, over all points of a domain."""
     known = substitute(length, sizes)
     top = known if isinstance(known, int) else isl.largest(known, at_sizes(domain, sizes))

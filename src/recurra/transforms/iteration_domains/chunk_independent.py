@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import lcm
-from typing import Any
 
 from recurra.cost.thresholds import CHUNK_COST_POINTS, MAX_CHUNK_POINTS
 from recurra.ir.dims import Role
@@ -157,7 +156,7 @@ class _Chunks:
         if ref.name not in self.of_chunks:
             return ref
         domain = self.graph[ref.name].domain
-        last: Any = domain[self.t.dim].hi - 1  # pyright: ignore[reportOperatorIssue]
+        last: object = domain[self.t.dim].hi - 1  # pyright: ignore[reportOperatorIssue]
         chunk = Sym(self.t.outer) if inside else div(last, self.t.size)
         return ref.with_index(domain.dims.index(self.t.dim), chunk)
 

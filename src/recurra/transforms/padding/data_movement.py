@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 from recurra.ir.expr import Expr, Sym, maximum, mul
 from recurra.ir.op import LETTERS, join_labels
@@ -79,7 +78,7 @@ def reshape(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     return PaddedEquation(new_op, (operand.ref,), fills)
 
 
-def _shared(one: Sequence[Any], other: Sequence[Any]) -> tuple[int, int]:
+def _shared(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
     """Count the sizes that two shapes share at the start and, of the rest, at the end."""
     pairs = list(zip(one, other, strict=False))
     lead = next((k for k, (m, n) in enumerate(pairs) if m != n), len(pairs))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
 from math import isfinite, isnan
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from recurra.errors import ShapeError
 from recurra.ir.expr import Expr, Sym, compare, evaluate, maximum, minimum, substitute, symbols
@@ -248,7 +248,7 @@ class Padding:
         name = operand.ref.name
         lead = [k for k, e in enumerate(operand.ref.index) if isinstance(e, Slice)]
         if axis < len(lead):
-            s: Any = operand.ref.slices[axis]
+            s: object = operand.ref.slices[axis]
             ref = operand.ref.with_index(lead[axis], replace(s, pad=size))
             return replace(operand, ref=ref)
         after = self.excess(operand, gap)
@@ -284,7 +284,7 @@ class Padding:
         """
         operand = self.masked(operand, axis, value)
         have = self.size(operand, axis)
-        lead: Any = self.static(before)
+        lead: object = self.static(before)
         after = self.excess(operand, size - have - (0 if self.varies(before) else before))
         wide = Pad(axis=axis, before=lead, after=after, value=value)
         if lead - before == 0 and lead + have + after == size:

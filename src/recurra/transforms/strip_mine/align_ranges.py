@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from recurra.ir.expr import Expr, Sym
 from recurra.ir.graph import Graph, Node, Ref, Slice
@@ -103,7 +102,7 @@ class _Widen:
         def emit(op: Op, args: Sequence[Ref], stem: str) -> Ref:
             return self.new.emit(op, args, node.domain, stem)
 
-        point: Any = Sym(self.points.dims[0])
+        point: object = Sym(self.points.dims[0])
         start: Expr | int = self.g.lo
         end: Expr | int = self.g.hi
         at = self.along_points(point, "at")

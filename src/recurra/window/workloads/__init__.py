@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from recurra.window.task import WindowError
 
@@ -26,7 +27,7 @@ class TorchWorkload:
 
     name: str
     family: str
-    run: Callable[[], object]
+    run: Callable[[], Any]
 
 
 def make(name: str, *, batch: int = 0, seed: int = 0) -> TorchWorkload:
