@@ -37,13 +37,13 @@ from recurra.storage.duplicate_stores import without_duplicates
 from recurra.storage.offload import Offload, moved, offload_of, stays, worth
 from recurra.storage.storage_plan import StoragePlan, make_plan
 from recurra.storage.verifier import validate
-from recurra.transforms.batch_groups import BATCH_GROUPS
 from recurra.transforms.canonicalize.canonicalize import CANONICALIZE
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.early_exit.poll_interval import POLL_INTERVAL
 from recurra.transforms.fuse_attention import FUSE_ATTENTION
 from recurra.transforms.fuse_casts import FUSE_CASTS
 from recurra.transforms.guard_shared_operands import GUARD_SHARED_OPERANDS
+from recurra.transforms.host_step_groups import BATCH_GROUPS
 from recurra.transforms.iteration_domains.forward_substitution import FORWARD_SUBSTITUTION
 from recurra.transforms.iteration_domains.peel_independent import PEEL_INDEPENDENT
 from recurra.transforms.iteration_domains.promote_domains import PROMOTE_DOMAINS

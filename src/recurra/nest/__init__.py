@@ -35,7 +35,8 @@ _RENAMED = {"Problem": "NestProblem"}
 _RENAMED_MODULES = {
     "door": "compiler_hook",
     "emission": "instruction_builder",
-    "entry": "guarded_call",
+    "entry": "checked_call",
+    "guarded_call": "checked_call",
     "env": "gymnasium_env",
     "improve": "quick_search",
     "kept": "kernel_store",

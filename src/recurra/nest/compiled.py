@@ -19,12 +19,12 @@ import numpy as np
 from recurra.config import environment
 from recurra.errors import ScheduleError, ShapeError
 from recurra.nest import kernel_store
+from recurra.nest.checked_call import guarded_call
 from recurra.nest.codegen import generate
 from recurra.nest.default_schedule import standard
 from recurra.nest.dtypes import DTYPES, named
 from recurra.nest.einsum import axes_of, from_layouts, from_sizes
 from recurra.nest.executable_memory import LoadedKernel, NestKernel
-from recurra.nest.guarded_call import guarded_call
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.problem import ITEM_BYTES, Combine, NestProblem, Post, TensorAccess, contiguous
 from recurra.nest.program import NestCode

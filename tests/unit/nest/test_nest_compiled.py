@@ -16,12 +16,12 @@ import recurra as rc
 from recurra.errors import RecurraError, ShapeError
 from recurra.nest import catalogue, check, compiled
 from recurra.nest.check import KernelCheckError, validate_code
+from recurra.nest.checked_call import BRIEF, guarded_call
 from recurra.nest.codegen import generate
 from recurra.nest.default_schedule import standard, tiles
 from recurra.nest.dtypes import DTYPES
 from recurra.nest.einsum import from_sizes
 from recurra.nest.executable_memory import LoadedKernel, encode
-from recurra.nest.guarded_call import BRIEF, guarded_call
 from recurra.nest.loops import scheduled, untiled
 from recurra.nest.problem import NestProblem
 from recurra.nest.reference import evaluate

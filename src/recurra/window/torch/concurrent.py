@@ -36,7 +36,7 @@ from recurra.window.python_window import LARGEST
 from recurra.window.task import MOST_THREADS, WindowError, is_count
 from recurra.window.torch.block import Block, Fate
 from recurra.window.torch.call_sites import Site, site_of
-from recurra.window.torch.eager import not_compiled
+from recurra.window.torch.eager_compiled_functions import not_compiled
 from recurra.window.torch.processes import Named, senders, starters
 
 # Methods that read a tensor's memory without the dispatcher (storages that NumPy sees cannot be
