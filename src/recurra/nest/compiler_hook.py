@@ -55,12 +55,12 @@ class KernelChoice:
 
     @property
     def alone(self) -> bool:
-        """Whether the kernel by itself is faster."""
+        """Tell whether the kernel by itself is faster."""
         return self.gain >= GAIN
 
     @property
     def taken(self) -> bool:
-        """Whether the kernel is used."""
+        """Tell whether the kernel is used."""
         return self.alone and (self.inside is None or self.inside >= WHOLE)
 
 

@@ -145,7 +145,7 @@ class RegisterScopes:
 
     @cached_property
     def through_memory(self) -> bool:
-        """Whether sums leave the registers before they are complete."""
+        """Tell whether sums leave the registers before they are complete."""
         return self._through_memory(0, dict(self.problem.extents))
 
     def _through_memory(self, level: int, extents: Extents) -> bool:

@@ -269,7 +269,7 @@ class Executor:
 
     @property
     def straight(self) -> bool:
-        """Whether the next launch is expected to run at once, without the window."""
+        """Tell whether the next launch is expected to run at once, without the window."""
         return self._stretch.straight if self._outer is None else self._outer.straight
 
     def _next_stretch(self) -> None:
@@ -359,7 +359,7 @@ class Executor:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be launched any more."""
+        """Tell whether nothing can be launched any more."""
         return self._pool.state == "closed"
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ class Kernel:
 
     @property
     def task(self) -> Task:
-        """Its name, reads and writes."""
+        """The task of a kernel: its name, reads and writes."""
         return Task(self.name, self.reads, self.writes)
 
     def __str__(self) -> str:

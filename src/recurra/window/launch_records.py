@@ -50,7 +50,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class ThreadSpan:
-    """What a thread ran (0 is the first one), in seconds of `time.perf_counter`."""
+    """A span that a thread ran (0 is the first one), in seconds of `time.perf_counter`."""
 
     name: str
     thread: int

@@ -15,7 +15,7 @@ from recurra.window.task import Task
 
 
 class _Ended(Enum):
-    """What has ended at an event."""
+    """The tasks and resources that have ended at an event."""
 
     LAUNCHED = "the program has launched a task"
     WORKER = "a task, on another thread"

@@ -63,7 +63,7 @@ class ComparedFigure:
 
     @property
     def holds(self) -> bool:
-        """Whether the number is within the tolerance."""
+        """Tell whether the number is within the tolerance."""
         return self.off < 0 if self.within is None else abs(self.off) <= self.within
 
     @property

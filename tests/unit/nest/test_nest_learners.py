@@ -207,7 +207,7 @@ def test_learning_by_processes(tables: list[Table], world: VectorEnv) -> None:
     learner = a3c.A3c(world, settings)
     policy = learning.learn(learner)
     assert world.greedy_shares(policy.weights).mean() > at_random(world) + 0.1
-    assert not learner.actors.crew.watched
+    assert not learner.actors.crew.workers
     assert not Path(learner.actors.folder.name).exists()
 
 

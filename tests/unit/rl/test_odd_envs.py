@@ -233,7 +233,7 @@ import logging, sys
 import gymnasium as gym
 import numpy as np
 from recurra.errors import RecurraError
-from recurra.rl.episodes import episodes
+from recurra.rl.episodes import make_episodes
 from recurra.rl.vector_env import Spec
 gym.logger.min_level = 50
 class Corridor(gym.Env):
@@ -253,7 +253,7 @@ if __name__ == "__main__":
     none = [0, None, 0]
     for word, x in (("reward", None), ("step", none), ("reset", none), ("step", mask)):
         spec = Spec("odd/corridor-v0", {"vectorization_mode": "async", "word": word, "x": x})
-        env = episodes(spec)
+        env = make_episodes(spec)
         try:
             env.reset(np.zeros(2), 1, 0)
             print(env.step(np.zeros(1, np.int32), 1))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Fuel:
-    """At most `limit` rewrites (None: any number); `laws` counts those applied, by law."""
+    """A limit on rewrites (None: any number); `laws` counts those applied, by law."""
 
     limit: int | None = None
     used: int = 0
