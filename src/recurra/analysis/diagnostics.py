@@ -126,7 +126,7 @@ def _definition_of_the_rest(node: Node, when: tuple[Expr, ...]) -> str:
 
 
 def negative_slice(
-    node: Node, index: int, j: int, slice_: Slice, example: CounterExample
+    node: Node, index: int, axis: int, slice_: Slice, example: CounterExample
 ) -> ShapeError:
     """The error for a range that ends before it begins."""
     ref, size = node.args[index], slice_.count
@@ -134,7 +134,7 @@ def negative_slice(
         f"{ref} reads a range of negative size",
         facts=f"{slice_} holds {size} points; {example.at(size)}that is {example.value(size)}",
         hint="let it begin no later than it ends: "
-        + reading(ref, j, replace(slice_, lo=minimum(slice_.lo, slice_.hi))),
+        + reading(ref, axis, replace(slice_, lo=minimum(slice_.lo, slice_.hi))),
         loc=line_of(node, index),
     )
 

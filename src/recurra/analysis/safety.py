@@ -329,11 +329,13 @@ def _prove_inside(proof: Proof, node: Node, index: int, ref: Ref, where: Expr) -
         raise diagnostics.read_outside(node, index, domain, point_read, at_reader)
 
 
-def _slice_size(proof: Proof, node: Node, index: int, j: int, slice_: Slice, where: Expr) -> None:
+def _slice_size(
+    proof: Proof, node: Node, index: int, axis: int, slice_: Slice, where: Expr
+) -> None:
     """Raise if a range ends before it begins, or has more points than its padded length."""
     box, room = proof.box(node.domain), slice_.size - slice_.count  # pyright: ignore[reportOperatorIssue]
     if found := proof.below(slice_.count, 0, box, where):
-        raise diagnostics.negative_slice(node, index, j, slice_, found)
+        raise diagnostics.negative_slice(node, index, axis, slice_, found)
     if found := proof.below(room, 0, box, where):
         raise diagnostics.overfull(node, index, slice_, found)
 

@@ -117,7 +117,7 @@ class HostEnv(HasLast):
         return self._last.stepped
 
     def _exchange(
-        self, text: str, actions: Sequence[RecurrentTensor], results: Sequence[RecurrentTensor]
+        self, time: str, actions: Sequence[RecurrentTensor], results: Sequence[RecurrentTensor]
     ) -> Exchange:
         n = len(self.episodes.observed)
         reward, done, term, trunc, live = results[-5:]
@@ -127,7 +127,7 @@ class HostEnv(HasLast):
         }
         ended, others = [done, term], [*results[n:-5], reward, trunc, live]
         name = str(self.episodes.spec)
-        return Exchange(name, text, actions, self._first, results[:n], ended, others, spaces)
+        return Exchange(name, time, actions, self._first, results[:n], ended, others, spaces)
 
     def _transition(self, results: Sequence[RecurrentTensor]) -> Transition:
         n, space = len(self.episodes.observed), self.observation_space

@@ -177,16 +177,16 @@ class StatefulEnv(HasLast):
         new: Tensors,
         reward: RecurrentTensor,
         ended: Tensors,
-        text: str,
+        time: str,
     ) -> Transition:
         """The transition after which nothing changes where the episode is over."""
-        over = [recurrence("over", domain, Type("bool"), text, as_tensor(False)) for _ in ended]
+        over = [recurrence("over", domain, Type("bool"), time, as_tensor(False)) for _ in ended]
         live = ~(over[0] | over[-1])
         for x, y in zip(now, new, strict=True):
-            follow(x, text, where(live, y, x))
+            follow(x, time, where(live, y, x))
         after = [where(live, y, x) for x, y in zip(over, ended, strict=True)]
         for x, y in zip(over, after, strict=True):
-            follow(x, text, y)
+            follow(x, time, y)
         o = self._observation([where(live, y, x) for x, y in zip(now, new, strict=True)])
         reward = where(live, reward, reward * 0)
         term, trunc = self._ends(after, domain)
@@ -199,16 +199,16 @@ class StatefulEnv(HasLast):
         new: Tensors,
         reward: RecurrentTensor,
         ended: Tensors,
-        text: str,
+        time: str,
     ) -> Transition:
         """The transition after which the next episode begins where one is over."""
         done = ended[0] | ended[-1]
         fresh = [x.detach() for x in self._first(uniform(domain, (self.draws,)))]
         after = [where(done, x, y) for x, y in zip(fresh, new, strict=True)]
         for x, y in zip(now, after, strict=False):
-            follow(x, text, y)
+            follow(x, time, y)
         for x, y in zip(self._begin, after, strict=True):
-            self._carry(x, y, text)
+            self._carry(x, y, time)
         next_o, final_o = self._observation(after), self._observation(new)
         term, trunc = self._ends(ended, domain)
         live = always(True, domain)
@@ -222,11 +222,11 @@ class StatefulEnv(HasLast):
             x[Index(begins)] = y
         return out
 
-    def _carry(self, first: RecurrentTensor, after: RecurrentTensor, text: str) -> None:
+    def _carry(self, first: RecurrentTensor, after: RecurrentTensor, time: str) -> None:
         """Define first[b, i] = after[b, i-1, T-1], along the last dim of the reset's domain."""
         for r in first.domain:
             if r.dim == self._along:
-                ends = {text: after.domain[text].hi - 1, r.dim: r.sym - 1}
+                ends = {time: after.domain[time].hi - 1, r.dim: r.sym - 1}
                 index = tuple(ends.get(q.dim, q.sym) for q in after.domain)
                 first[Index(compare(">", r.sym, r.lo))] = after[index]
 

@@ -132,7 +132,7 @@ class HasLast:
 
 def plain_exchange(
     name: str,
-    text: str,
+    time: str,
     env: Env,
     actions: Sequence[RecurrentTensor],
     resets: Sequence[RecurrentTensor],
@@ -149,7 +149,7 @@ def plain_exchange(
     spaces = SpacesJson(seen=parts(env.observation_space), taken=parts(env.action_space))
     ended, others = [last.done, last.term], [last.reward, last.trunc, last.live]
     steps = tensors_of(env.observation_space, last.next_o)
-    return Exchange(name, text, actions, resets, steps, ended, others, spaces)
+    return Exchange(name, time, actions, resets, steps, ended, others, spaces)
 
 
 def require_known(episodes: str) -> None:
@@ -181,14 +181,14 @@ def declared(name: str, domain: Domain, type_: Type) -> RecurrentTensor:
 
 
 def recurrence(
-    name: str, domain: Domain, type_: Type, text: str, first: RecurrentTensor
+    name: str, domain: Domain, type_: Type, time: str, first: RecurrentTensor
 ) -> RecurrentTensor:
-    """A tensor that is `first` at the first t; `follow` defines the later points."""
+    """A tensor that is `first` at the first point of the dim `time`; `follow` defines the rest."""
     x = declared(name, domain, type_)
-    x[tuple(r.lo if r.dim == text else r.sym for r in domain)] = first
+    x[tuple(r.lo if r.dim == time else r.sym for r in domain)] = first
     return x
 
 
-def follow(tensor: RecurrentTensor, text: str, new: RecurrentTensor) -> None:
+def follow(tensor: RecurrentTensor, time: str, new: RecurrentTensor) -> None:
     """Define x[.., t+1] = new[.., t]."""
-    tensor[tuple(r.sym + 1 if r.dim == text else r.sym for r in tensor.domain)] = new
+    tensor[tuple(r.sym + 1 if r.dim == time else r.sym for r in tensor.domain)] = new
