@@ -109,10 +109,10 @@ class _Extractor:
         if free and same_size and self.last[old] <= values[new].step:
             self.next[old], self.previous[new] = new, old
 
-    def groups(self, tensor: dict[int, int]) -> dict[int, int]:
+    def groups(self, tensor_of: dict[int, int]) -> dict[int, int]:
         """The alias group of each value that is in one."""
         groups: dict[int, int] = {}
-        first = [v for v in tensor if v in self.next and v not in self.previous]
+        first = [v for v in tensor_of if v in self.next and v not in self.previous]
         for group, v in enumerate(first):
             at: int | None = v
             while at is not None:

@@ -233,14 +233,14 @@ class Check:
                 return BadElement(node, dict(point(times)), at, float(y[at]), (), k)
         return None
 
-    def step(self, position: Step) -> None:
+    def step(self, launch: Step) -> None:
         """Check a launch. Raises NotFiniteError."""
         self.launches += 1
-        self.resumable &= set(self.program.plan.graph.outputs) <= position.outputs.keys()
-        self.look({**position.outputs, **position.variables}, f"{position.dim}={position.lo}")
+        self.resumable &= set(self.program.plan.graph.outputs) <= launch.outputs.keys()
+        self.look({**launch.outputs, **launch.variables}, f"{launch.dim}={launch.lo}")
         if self.resumable:
-            kept = {n: np.array(x, copy=True) for n, x in position.variables.items()}
-            self.resume = (position.hi, kept)
+            kept = {n: np.array(x, copy=True) for n, x in launch.variables.items()}
+            self.resume = (launch.hi, kept)
             self.answers.clear()
             self.launches = 0
 
