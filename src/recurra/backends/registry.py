@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from recurra.backends.protocol import Backend
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.support.optional_packages import needed_by
 
 BACKENDS = {
@@ -41,11 +41,10 @@ def backend_of(backend: str | Backend) -> Backend:
 def mesh_of(backend: Backend, workers: int) -> Backend:
     """Return the backend on several workers. Raise RecurraError if there is none."""
     if backend.name not in MESHES:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"the backend {backend.name!r} runs on one worker, not {workers}",
             facts=f"{' and '.join(MESHES)} run on several",
             hint="leave workers out, or choose one of these",
-            loc=here(),
         )
     return resolve_name(MESHES[backend.name])(workers)
 
@@ -63,11 +62,10 @@ def on_disk(backend: Backend, entry: Any) -> Backend:
 def one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:
     """Raise RecurraError if a table has no entry of that name."""
     if name not in list(table):  # a name of any type
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"there is no {what} {name!r}",
             facts=f"there are {', '.join(table)}",
             hint=f"did you mean {what}={near[0]!r}?"
             if (near := get_close_matches(str(name), table, 1))
             else f"{what}={next(iter(table))!r} is what is taken if none is named",
-            loc=here(),
         )

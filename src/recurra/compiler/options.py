@@ -19,7 +19,7 @@ from recurra.codegen.arena_views import can_place
 from recurra.cost import prices
 from recurra.cost.target import PLAIN, Target
 from recurra.cost.tuning_knobs import Tuning
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.storage.arena_solvers import PlacementSolver
 from recurra.storage.offload import Offload, Tier
 
@@ -124,11 +124,10 @@ def checked(options: CompileOptions) -> CompileOptions:
     A launch is then one iteration, and nothing is tiled, so that a point can be named.
     """
     if options.check not in (None, "", *CHECKS):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"there is no check {options.check!r}",
             facts=f"there are {' and '.join(map(repr, CHECKS))}",
             hint='check="nan"',
-            loc=here(),
         )
     expect_count("workers", "devices that each have some of the rows", options.workers)
     expect_count("groups", "rows that take turns at the host", options.groups)
@@ -148,7 +147,7 @@ def expect_known(
     for name, value in names.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"compile has no option {name!r}",
                 facts=f"its options are {', '.join(known)}",
                 hint=f"bounds go into a dict: compile({{{name}: {value!r}}})"
@@ -158,18 +157,16 @@ def expect_known(
                 else f"perhaps you meant {close[0]}"
                 if close
                 else "leave it out",
-                loc=here(),
             )
 
 
 def expect_count(option: str, what: str, given: object) -> None:
     """Raise RecurraError if an option is no positive integer."""
     if not isinstance(given, int) or given < 1:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"a program cannot run on {given!r} {option}",
             facts=f"{option} are {what}",
             hint=f"give how many: {option}=2",
-            loc=here(),
         )
 
 
@@ -194,11 +191,10 @@ def expect_tuning(tuning: Tuning) -> None:
             want = "True or False"
         else:
             continue
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{f.name} cannot be {value!r}",
             facts=f"{f.name}= is {want}",
             hint="leave it out: it is then decided by cost",
-            loc=here(),
         )
 
 
@@ -208,11 +204,10 @@ def _is_at_least(value: Any, kind: type, least: int) -> bool:
 
 def expect_seed(seed: Any) -> None:
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"the seed cannot be {seed!r}",
             facts="draws are functions of a seed of 32 bits and of their point",
             hint="give an integer from 0 to 4294967295: seed=0",
-            loc=here(),
         )
 
 
@@ -225,18 +220,16 @@ def placed(options: CompileOptions, backend: Backend) -> CompileOptions:
     if solver is None:
         return options
     if options.workers > 1:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "stores of several workers cannot lie in one block",
             facts=f"the program is compiled for {options.workers} workers",
             hint="leave workers out, or placement",
-            loc=here(),
         )
     if not can_place(backend):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"the backend {backend.name!r} places stores itself",
             facts="each is one buffer, which is donated from launch to launch and changed in place",
             hint='leave placement out, or compile with backend="numpy" or "torch"',
-            loc=here(),
         )
     if not isinstance(solver, str) or solver not in PLACEMENTS:
         return options
@@ -250,16 +243,14 @@ def expect_alone(options: CompileOptions) -> None:
         return
     facts = f"the program is compiled for {options.workers} workers"
     if options.offload is not None:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "stores of several workers cannot be offloaded",
             facts=facts,
             hint="leave workers out, or offload",
-            loc=here(),
         )
     if options.check == "nan":
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "check='nan' looks at one worker only",
             facts=facts,
             hint="leave workers out to find out where a NaN comes from",
-            loc=here(),
         )

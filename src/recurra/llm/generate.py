@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from recurra.errors import RecurraError, either, here
+from recurra.errors import RecurraError, either
 from recurra.llm import patterns
 from recurra.llm import weights as loading
 from recurra.llm.config import FILE, DecoderConfig, Layer
@@ -81,11 +81,10 @@ def each(prompts: Any) -> list[str | Sequence[int]]:
         rows = [rows]
     for p in rows:
         if not isinstance(p, str) and not _are_tokens(p):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{p!r:.60} is no prompt",
                 facts="a prompt is a text, or a list of tokens, which are integers",
                 hint='generate(["Once upon a time"]), or generate([[5, 6, 7]])',
-                loc=here(),
             )
     return rows
 
@@ -123,10 +122,9 @@ def requested(ask: Request, options: Mapping[str, object]) -> Request:
     """
     known = [f.name for f in fields(Request)]
     if unknown := [name for name in options if name not in known]:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"nothing that is asked for is called {unknown[0]!r}",
             facts=f"there are {', '.join(known)}",
-            loc=here(),
         )
     ask = replace(ask, **options)
     eos = None if ask.eos is None else _as_tuple(ask.eos)
@@ -148,7 +146,7 @@ def requested(ask: Request, options: Mapping[str, object]) -> Request:
     for name, (legal, limit) in limits.items():
         if not legal:
             value = getattr(ask, name)
-            raise RecurraError(f"{name} is {value!r}, and must be {limit}", loc=here())
+            raise RecurraError.at_user_line(f"{name} is {value!r}, and must be {limit}")
     return replace(ask, eos=eos, stop=stop)
 
 
@@ -176,25 +174,22 @@ class Generator:
     ):
         path: Any = folder
         if not isinstance(path, str | Path) or not str(path):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{path!r:.60} is no folder",
                 facts="a model is a folder with config.json, *.safetensors and tokenizer.json",
                 hint='Generator("models/tiny")',
-                loc=here(),
             )
         self.folder, self.dtype, self.backend = Path(folder), dtype, backend
         if lengths is not None and not (_are_tokens(lengths) and all(x > 0 for x in lengths)):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"lengths are {lengths!r}, and must be integers above 0",
                 hint="lengths=[64, 256]",
-                loc=here(),
             )
         flat: Any = unrolled
         if not isinstance(flat, bool | None):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"unrolled is {unrolled!r}, and must be True, False or None",
                 hint="leave it out: layers are equations of their own where they are few",
-                loc=here(),
             )
         self.lengths = None if lengths is None else tuple(sorted(lengths))
         loaded = loading.load(folder, dtype)
@@ -216,8 +211,8 @@ class Generator:
         names = _names(len(texts := each(prompts)), "the prompt")
         for text in texts:
             if not isinstance(text, str):
-                raise RecurraError(
-                    f"{text!r:.60} is no text", hint='encode(["Once upon a time"])', loc=here()
+                raise RecurraError.at_user_line(
+                    f"{text!r:.60} is no text", hint='encode(["Once upon a time"])'
                 )
         return [encode(self.tokenizer, str(p), n) for p, n in zip(texts, names, strict=True)]
 

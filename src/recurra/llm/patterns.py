@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,10 @@ def parse(text: str) -> Pattern:
 
 
 def _no_pattern(text: object) -> RecurraError:
-    return RecurraError(
+    return RecurraError.at_user_line(
         f"{text!r:.60} is no attention pattern",
         facts=f"there are {FORMS}; numbers are at least 1",
         hint='"window:256", or several in one text: "window:256,causal"',
-        loc=here(),
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import recurra as rc
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 
 if TYPE_CHECKING:
     from recurra import Tensor
@@ -51,7 +51,7 @@ class Sampling:
             if isinstance(value, Real) and not isfinite(value):
                 limit = f"{limit}, and finite"
             if not legal:
-                raise RecurraError(f"{name} is {value!r}, and must be {limit}", loc=here())
+                raise RecurraError.at_user_line(f"{name} is {value!r}, and must be {limit}")
 
     @property
     def kind(self) -> Kind:

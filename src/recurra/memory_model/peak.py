@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.memory_model.amount import Amount
 from recurra.report.html import size, table_html
 
@@ -62,12 +62,11 @@ class Peak:
         """
         other = {k: v for k, v in bounds.items() if v != self.sizes.get(k)}
         if self.fixed and other:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"the peak for {', '.join(f'{k}={v}' for k, v in other.items())} is not known",
                 facts="what launches take inside is told by the backend's compiler, for the bounds "
                 f"it compiled for: {', '.join(f'{k}={v}' for k, v in self.sizes.items())}",
                 hint="compile for the others, or ask the same program with backend='numpy'",
-                loc=here(),
             )
         return max((x.at({**self.sizes, **bounds}) for x in self.amounts), default=0)
 

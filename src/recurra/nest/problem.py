@@ -15,7 +15,7 @@ from functools import cached_property
 from html import escape
 from typing import Literal, get_args
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 
 Combine = Literal["sum", "max"]
 Post = Literal["relu", "abs", "negate", "square"]
@@ -102,22 +102,20 @@ class TensorAccess:
 def expect_seconds(value: object, function: str) -> None:
     """Raise ShapeError unless a time budget is a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"recurra.nest.{function} is given seconds={value!r:.60}",
             facts=f"it takes a number, not a {type(value).__name__}",
             hint="seconds=1.0",
-            loc=here(),
         )
 
 
 def expect_problem(value: object, function: str) -> None:
     """Raise ShapeError unless the argument of a public function is a NestProblem."""
     if not isinstance(value, NestProblem):
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"recurra.nest.{function} is given {value!r:.60}",
             facts=f"it takes a NestProblem, not a {type(value).__name__}",
             hint="make one: recurra.nest.contraction('mk,kn->mn', (64, 64, 64))",
-            loc=here(),
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from recurra.errors import ScheduleError, here
+from recurra.errors import ScheduleError
 from recurra.nest.actions import Actions
 from recurra.nest.default_schedule import tiles
 from recurra.nest.executable_memory import NestKernel
@@ -45,11 +45,10 @@ def improved(
     Without `tiled`, only nests that `actions` reach from `begin`.
     """
     if not isinstance(begin, Nest):  # pyright: ignore[reportUnnecessaryIsInstance] a user's
-        raise ScheduleError(
+        raise ScheduleError.at_user_line(
             f"recurra.nest.improved is given {begin!r:.60}",
             facts=f"it takes a Nest, not a {type(begin).__name__}",
             hint="begin with recurra.nest.untiled(problem)",
-            loc=here(),
         )
     expect_seconds(seconds, "improved")
     on = on or host_target()

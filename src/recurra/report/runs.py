@@ -21,7 +21,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, cast
 
-from recurra.errors import Loc, RecurraError, here
+from recurra.errors import Loc, RecurraError
 from recurra.report.html import folds_html, sparkline, table
 from recurra.support import atomic_write, json_text
 from recurra.support.filesystem import why_not_written
@@ -93,11 +93,10 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{path} cannot be the folder of a run",
                 facts=f"the system says: {error.strerror or error}",
                 hint='name another: folder="runs/first"',
-                loc=here(),
             ) from None
         run = cls(path)
         if overwrite:
@@ -262,12 +261,11 @@ def expect_no_run(folder: Path, names: Iterable[str], own: str = "") -> None:
     `own` describes how the new run differs from the earlier one.
     """
     if files := list(names):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{folder} holds a run already",
             facts=f"{own or 'a new run begins'}, and there is {', '.join(files[:SHOWN])}",
             hint=f"name another folder, go on with the run there by resume={str(folder)!r}, or "
             "write overwrite=True to remove it",
-            loc=here(),
         )
 
 

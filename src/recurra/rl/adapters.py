@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.ir.types import SHORT_NAME, Type
 from recurra.rl.space import AnySpace, CompositeSpace, Space
 from recurra.rl.traceable_env import StatefulEnv
@@ -52,10 +52,9 @@ def _results_of_step(env: Any, params: object) -> int:
 
     count = len(result_tree(both, [Type("f32", (2,))]))
     if count not in (5, 6):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{type(env).__name__} is no environment of gymnax",
             facts=f"its step gives {count} results, not 5 (gymnax 0.0) or 6 (gymnax 1)",
-            loc=here(),
         )
     return count
 
@@ -70,11 +69,10 @@ def brax(env: Any, episodes: str) -> StatefulEnv:
     layer = env
     while layer is not None:
         if type(layer).__name__ in ("AutoResetWrapper", "VmapWrapper"):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"this environment of brax is wrapped in {type(layer).__name__}",
                 facts="episodes and rows are made by the program: episodes=.., domain=(b, i)",
                 hint="create it with auto_reset=False and without batch_size",
-                loc=here(),
             )
         layer = vars(layer).get("env")
 
@@ -95,10 +93,9 @@ def brax(env: Any, episodes: str) -> StatefulEnv:
 def _require(env: object, library: str, parts: tuple[str, ...]) -> None:
     missing = [p for p in parts if not hasattr(env, p)]
     if missing:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{type(env).__name__} is no environment of {library}",
             facts=f"it has no {', '.join(missing)}",
-            loc=here(),
         )
 
 

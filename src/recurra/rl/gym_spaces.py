@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from numpy.typing import ArrayLike
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.ir.types import Type
 from recurra.ir.value_conversion import fitted
 from recurra.rl.acting import SpacePartJson
@@ -167,11 +167,10 @@ def convert_space(spec: object, kind: str, space: gymnasium.Space) -> AnySpace:
                 {k: convert_space(spec, kind, s) for k, s in space.spaces.items()}
             )
         case _:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"the {kind} space of {spec} is not supported",
                 facts=f"it has {space}; {SUPPORTED} are",
                 hint=f"make_vec(wrappers=[...]) with a wrapper whose {kind} is one of these",
-                loc=here(),
             )
 
 

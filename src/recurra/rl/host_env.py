@@ -77,24 +77,22 @@ class HostEnv(HasLast):
     def _expect_order(self, outer: Domain, written: Sequence[str]) -> None:
         """Raise RecurraError if episodes cannot continue along the last dim that is written."""
         if self.episodes.carried and outer.dims[-1:] != tuple(written[-1:]):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"episodes cannot go on along {written[-1]}, the last dim of "
                 f"({', '.join(written)})",
                 facts=f"calls are made in the order of the context, ({', '.join(outer.dims)}): "
                 f"along {outer.dims[-1]} first",
                 hint=f"write the context's dims in that order: rc.Context(dims="
                 f'".. {" ".join(written)} ..")',
-                loc=here(),
             )
 
     def step(self, action: Any) -> Stepped:
         """The next observation, the reward and `done` of taking an action; no gradient passes."""
         if self._tracer is not current():
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{self.episodes.spec} is stepped before its reset",
                 facts="an action is taken in the observation that reset, or the step before, gave",
                 hint="write o[b, i, 0] = env.reset(domain=(b, i)) first",
-                loc=here(),
             )
         if self._last is not None:
             raise self._twice("step")
@@ -176,24 +174,22 @@ class HostEnv(HasLast):
     def _action(self, action: RecurrentTensor, want: Type) -> RecurrentTensor:
         """An action in the environment's type, over its rows."""
         if action.shape != want.shape or is_float(action.dtype) != is_float(want.dtype):
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 f"{self.episodes.spec} takes actions {want}",
                 facts=f"this one is {action!r}",
                 hint=f"write .reshape({', '.join(map(str, want.shape))})"
                 if action.shape != want.shape and want.shape
                 else "sample it from a policy over its actions, or .cast('i32') what counts them",
-                loc=here(),
             )
         action = action.cast(want.dtype)
         varies = any(r.dim in action.domain for r in self._rows)
         return action if varies else action.expand(self._count)
 
     def _twice(self, what: str) -> RecurraError:
-        return RecurraError(
+        return RecurraError.at_user_line(
             f"{self.episodes.spec}: {what} is written twice in one program",
             facts="the order of its calls would be open",
             hint="make another environment for the other one",
-            loc=here(),
         )
 
 

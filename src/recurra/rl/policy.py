@@ -30,7 +30,7 @@ from recurra.backends.numpy.source_blocks import text_of
 from recurra.backends.numpy.source_machine import NumpyNamespace
 from recurra.backends.numpy.traced_array import StandIn, blank
 from recurra.compiler.options import expect_seed
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.ir.graph import Graph, Node
 from recurra.ir.graph_parser import parse
 from recurra.ir.order import topological
@@ -58,32 +58,29 @@ def load(path: str | Path, seed: int = 0) -> SavedPolicy:
     try:
         folder = Path(path)
     except TypeError:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{path!r} is no folder of a run",
             facts="a folder is named by a string or a path",
             hint='rc.rl.load("runs/x")',
-            loc=here(),
         ) from None
     expect_seed(seed)
     file = folder / POLICY if folder.is_dir() else folder
     if not file.exists():
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"there is no policy at {path}",
             facts=f"{file} is written with the checkpoints of a run and at its end",
             hint="train with `recurra train`, program.run(folder=..) or module.checkpoint(folder)",
-            loc=here(),
         )
     arrays, words = safetensors_file.read(file)
     if words.get("format") != FORMAT or not safetensors_file.is_whole(file):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{file} is damaged, or no policy of this version",
             facts=f"its format is {words.get('format')!r}, to be {FORMAT!r}",
             hint="train again, or resume the run: it is written at the next checkpoint",
-            loc=here(),
         )
     if "refused" in words:
-        raise RecurraError(
-            f"{file} holds no policy", facts=words["refused"], hint="act in the program", loc=here()
+        raise RecurraError.at_user_line(
+            f"{file} holds no policy", facts=words["refused"], hint="act in the program"
         )
     return SavedPolicy(arrays, json_text.parse(words["told"]), seed)
 
@@ -106,13 +103,12 @@ class Leaf:
                 raw = raw[key]
             except (IndexError, KeyError, TypeError):
                 at = "".join(f"[{k!r}]" for k in self.path)
-                raise RecurraError(
+                raise RecurraError.at_user_line(
                     f"the observation has no {at}",
                     facts=f"it is {raw!r}"
                     if np.ndim(raw) == 0
                     else f"it is a {type(raw).__name__}",
                     hint="give all parts, as the environment does: policy.act(observation)",
-                    loc=here(),
                 ) from None
         if self.classes is not None:
             return np.eye(self.classes, dtype=np.float32)[self.index(raw, self.classes)]
@@ -138,14 +134,13 @@ class Leaf:
             index = array - self.start
             if not ((index < 0) | (index >= classes)).any():
                 return index
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{raw!r} is no observation of this policy",
             facts=f"it is a whole number from {self.start} to {self.start + classes - 1}, as the "
             "environment gives it, or a batch of them; the program sees it as one-hot",
             hint="give it as the environment does: policy.act(observation)"
             if self.path
             else f"write policy.act({self.start})",
-            loc=here(),
         )
 
 
@@ -157,11 +152,10 @@ def numbers_of(raw: Any) -> Array:
         return array
     if kind == "V" and array.dtype.names is None:  # bfloat16, for which NumPy has no kind
         return array
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         f"an observation is {' '.join(reprlib.repr(raw).split())}, and has not only numbers",
         facts=why or "None, texts and complex numbers are none",
         hint="give it as the environment does: policy.act(observation)",
-        loc=here(),
     )
 
 
@@ -249,20 +243,18 @@ class SavedPolicy:
             shape = leaf.shape if leaf.classes is None else (leaf.classes,)
             lead = x.ndim - len(shape)
             if lead not in (0, 1) or x.shape[lead:] != shape:
-                raise RecurraError(
+                raise RecurraError.at_user_line(
                     f"{leaf.called} has the shape {list(x.shape)}",
                     facts=f"{self.env} shows {list(shape)}, in a batch [rows, ..]",
                     hint="give it as the environment does: policy.act(observation)",
-                    loc=here(),
                 )
             counts.add(x.shape[0] if lead else None)
         (rows, *others) = counts or {None}
         if others:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 "the parts of an observation differ in their rows",
                 facts=f"they have {', '.join(str(n) for n in counts)}",
                 hint="give a batch in all of them, or in none",
-                loc=here(),
             )
         return rows
 
@@ -272,11 +264,10 @@ class SavedPolicy:
         lead = () if rows is None else (rows,)
         if self.state is None or rows != self.rows:
             if self.state is not None and begins is None:
-                raise RecurraError(
+                raise RecurraError.at_user_line(
                     f"a step of {rows or 'one'} rows follows one of {self.rows or 'one'}",
                     facts="what the policy remembers is of other rows",
                     hint="policy.reset() begins episodes in all rows",
-                    loc=here(),
                 )
             likes = [self._like(x) for x in self.links]
             self.state = [np.zeros((*lead, *shape), dtype) for shape, dtype in likes]
@@ -337,11 +328,10 @@ class SavedPolicy:
         graph = vectorize(cut, ROWS.dim, members, ANY_SIZES)
         left = [n for n in graph.nodes.values() if len(n.domain) and not isinstance(n.op, Input)]
         if left:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"the policy of {self.env} acts for one row at a time",
                 facts=f"{left[0].name} cannot be computed for many at once",
                 hint="call policy.act(observation) row by row",
-                loc=here(),
             )
         return graph
 
@@ -440,11 +430,10 @@ def _expect_numbers(array: Array) -> Array:
 def _not_a_number(array: Array, what: str) -> RecurraError:
     """The error with the position of the first NaN."""
     at = f" at {np.argwhere(np.isnan(array))[0].tolist()}" if array.ndim else ""
-    return RecurraError(
+    return RecurraError.at_user_line(
         f"{what} is NaN{at}",
         facts="an observation, what the policy remembers, or its parameters are not finite",
         hint="act by what the environment shows: np.isfinite(observation).all()",
-        loc=here(),
     )
 
 
@@ -466,11 +455,10 @@ def _sample_uniform(random: np.random.Generator, shape: tuple[int, ...]) -> Draw
 
 
 def _no_mode(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         "this policy has no most likely action",
         facts="it draws numbers by rc.uniform or rc.normal, of no distribution",
         hint="leave greedy out, or write it with rc.nn.Categorical or rc.nn.Gaussian",
-        loc=here(),
     )
 
 

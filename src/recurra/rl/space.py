@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from recurra.errors import NoSuchName, RecurraError, ShapeError, here
+from recurra.errors import NoSuchName, RecurraError, ShapeError
 from recurra.frontend import functions
 from recurra.frontend.dims import Dims
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
@@ -74,11 +74,10 @@ class CompositeSpace:
 
     @property
     def type(self) -> Type:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "a space of several parts is no single tensor",
             facts=f"it is {self}",
             hint="take one part of it: space.parts[...], o[...]",
-            loc=here(),
         )
 
     @property
@@ -129,7 +128,7 @@ AnySpace = Space | CompositeSpace
 
 def _not_counted(space: AnySpace, hint: str) -> NoSuchName:
     what = "the space has no n: its values are not 0, 1, .. n - 1"
-    return NoSuchName(what, facts=f"it is {space}", hint=hint, loc=here())
+    return NoSuchName.at_user_line(what, facts=f"it is {space}", hint=hint)
 
 
 class Tree:
@@ -150,10 +149,9 @@ class Tree:
     def __setitem__(self, key: object, value: object) -> None:
         own, theirs = children(self.parts), children(parts_of(value))
         if own.keys() != theirs.keys():
-            raise ShapeError(
+            raise ShapeError.at_user_line(
                 "a tree is defined by one with other parts",
                 facts=f"it has {list(own)}, the value {list(theirs) or 'none'}",
-                loc=here(),
             )
         for k, x in own.items():
             x[key] = theirs[k]
@@ -214,13 +212,12 @@ def tensors_of(space: AnySpace, value: object) -> list[RecurrentTensor]:
     """The tensors of a value that has the parts of a space, in the order of `leaves`."""
     if isinstance(space, Space):
         if children(parts_of(value)):
-            raise ShapeError(f"{value!r} has parts", facts=f"it is to be {space}", loc=here())
+            raise ShapeError.at_user_line(f"{value!r} has parts", facts=f"it is to be {space}")
         return [as_tensor(value)]
     parts, values = children(space.parts), children(parts_of(value))
     if parts.keys() != values.keys():
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"a value for {space} has other parts",
             facts=f"it has {list(values) or 'none'}, to be there are {list(parts)}",
-            loc=here(),
         )
     return [x for k, s in parts.items() for x in tensors_of(s, values[k])]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recurra.analysis.program_tracer import current
-from recurra.errors import RecurraError, ShapeError, here
+from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.context import jax_fn
 from recurra.frontend.dims import Index
 from recurra.frontend.functions import dims_of, uniform, where
@@ -148,10 +148,9 @@ class StatefulEnv(HasLast):
     def step(self, action: object) -> Stepped:
         """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
         if self._box is None:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{self.name} is stepped before its reset",
                 hint="write o[b, i, 0] = env.reset(domain=(b, i)) first",
-                loc=here(),
             )
         actions = tensors_of(self.action_space, action)
         domain, t = stepped_domain(self._box, actions)
@@ -241,8 +240,8 @@ class StatefulEnv(HasLast):
         out: Tensors = []
         for x, (_, s) in zip(actions, leaves(self.action_space), strict=True):
             if x.shape != s.type.shape:
-                raise ShapeError(
-                    f"{self.name} takes actions {s.type}", facts=f"this one is {x!r}", loc=here()
+                raise ShapeError.at_user_line(
+                    f"{self.name} takes actions {s.type}", facts=f"this one is {x!r}"
                 )
             out.append(x.cast(s.type.dtype))
         return out
@@ -263,10 +262,9 @@ def space_of(types: Any) -> AnySpace:
         return CompositeSpace({str(k): space_of(x) for k, x in types.items()})
     if type(types) in (tuple, list):
         return CompositeSpace(tuple(map(space_of, types)))
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         "an observation is an array, or a dict or tuple of observations",
         facts=f"this one is of type {type(types).__name__}",
-        loc=here(),
     )
 
 

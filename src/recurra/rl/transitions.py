@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from recurra.analysis.argument_checks import expecting, names_unpacked
 from recurra.analysis.program_tracer import current
-from recurra.errors import RecurraError, caller, here
+from recurra.errors import RecurraError, caller
 from recurra.frontend.dims import Index
 from recurra.frontend.foreign_names import no_attribute
 from recurra.frontend.tensor import RecurrentTensor
@@ -33,13 +33,12 @@ class StepResult(tuple[Any, RecurrentTensor, RecurrentTensor]):
     def __iter__(self) -> Iterator[Any]:
         count = names_unpacked(caller())
         if count not in (None, len(self)):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"env.step gives three parts, and {count} names are there for them",
                 facts="they are the next observation, the reward and `done`, the end by a terminal "
                 "state or by a limit of time",
                 hint=f"write {_STEP}; which of the ends it was is told by "
                 "env.last.term and env.last.trunc",
-                loc=here(),
             )
         return super().__iter__()
 
@@ -115,12 +114,11 @@ class HasLast:
     def last(self) -> Transition:
         """The transition that `step` wrote."""
         if self._last is None:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 "env.last is read before env.step is written",
                 facts="it is the transition that the step writes, with its reward and its end",
                 hint="write o[b, i, t + 1], r, d = env.step(a) first; what the action needs of the "
                 "last step may be written after it, as h[b, i, t + 1] = ..",
-                loc=here(),
             )
         return self._last
 
@@ -155,7 +153,7 @@ def plain_exchange(
 def require_known(episodes: str) -> None:
     if episodes not in ("absorbing", "autoreset"):
         hint = "use episodes='absorbing' or episodes='autoreset'"
-        raise RecurraError(f"episodes={episodes!r} is not known", hint=hint, loc=here())
+        raise RecurraError.at_user_line(f"episodes={episodes!r} is not known", hint=hint)
 
 
 def stepped_domain(start: Domain, action: Sequence[RecurrentTensor]) -> tuple[Domain, str]:
@@ -164,11 +162,10 @@ def stepped_domain(start: Domain, action: Sequence[RecurrentTensor]) -> tuple[Do
     ranges = {r.dim: r for x in action for r in x.domain}
     new = [d for d in ranges if d not in start]
     if len(new) != 1:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"the action varies with {', '.join(tracer.domain(set(ranges)).dims) or 'no dim'}",
             facts=f"episodes start over {start or '[]'}, and one more dim counts their steps",
             hint="choose the action from the observation o[b, i, t]",
-            loc=here(),
         )
     ranges = {r.dim: r for r in start} | ranges
     return tracer.domain(set(ranges), ranges), new[0]

@@ -28,7 +28,7 @@ import numpy as np
 from gymnasium.envs import registration
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from recurra.errors import Loc, RecurraError, here
+from recurra.errors import Loc, RecurraError
 from recurra.ir.value_conversion import fitted
 from recurra.rl.gym_spaces import Array, Values, odd_part
 from recurra.runtime.checkpointing import Unsaved
@@ -78,27 +78,24 @@ class Spec:
         steps: Any = self.options.get("max_episode_steps")
         whole = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
         if steps is not None and not (whole and (steps > 0 or steps == -1)):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"max_episode_steps is {steps!r}",
                 facts="an episode of so many steps is cut off: a whole number, from 1",
                 hint="max_episode_steps=200, or leave it out: the environment has its own",
-                loc=here(),
             )
         more: object = self.options.get("vector_kwargs")
         if more is not None and not isinstance(more, Mapping):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"vector_kwargs is {more!r}",
                 facts="it has the options of the vector environment, by name",
                 hint="vector_kwargs={'shared_memory': False}",
-                loc=here(),
             )
         reset = (more or {}).get("autoreset_mode", MODES[0])
         if getattr(reset, "value", reset) not in MODES:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"autoreset_mode is {reset!r}",
                 facts=f"an environment resets in one of three ways: {', '.join(MODES)}",
                 hint="vector_kwargs={'autoreset_mode': 'SameStep'}",
-                loc=here(),
             )
 
     def _cannot_make(self, error: BaseException) -> RecurraError:
@@ -119,8 +116,8 @@ class Spec:
                 "gymnasium.pprint_registry() lists the ids; one of your own is found by its "
                 "module: mymodule:Corridor-v0"
             )
-        return RecurraError(
-            f"Gymnasium cannot make {self}", facts=str(error), hint=hint, loc=here()
+        return RecurraError.at_user_line(
+            f"Gymnasium cannot make {self}", facts=str(error), hint=hint
         )
 
     def _make_options(self) -> Mapping[str, Any]:
@@ -195,11 +192,10 @@ class PoolSpec(Spec):
             pool = importlib.import_module("envpool")
             return pool.make(self.id, env_type="gymnasium", num_envs=rows, **options)
         except Exception as error:  # its import reads files of every environment it knows
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"EnvPool cannot make {self}",
                 facts=f"{type(error).__name__}: {error}",
                 hint="pip install envpool; python -c 'import envpool' must work",
-                loc=here(),
             ) from None
 
     def start(self, env: Vector, seed: int) -> tuple[Vector, object]:
@@ -445,10 +441,9 @@ def mode(spec: Spec, env: Vector) -> str:
     value = (env.metadata or {}).get("autoreset_mode")
     name = getattr(value, "value", value)
     if name not in MODES:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"{spec} does not say when it resets",
             facts=f"metadata['autoreset_mode'] is {value!r}, not one of {', '.join(MODES)}",
             hint="set it in the environment's metadata, or use vectorization_mode='sync'",
-            loc=here(),
         )
     return name

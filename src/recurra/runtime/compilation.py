@@ -21,7 +21,7 @@ from recurra.compiler.options import CompileOptions, checked, expect_alone, plac
 from recurra.compiler.pipeline import SCHEDULERS, Compiled, compile_graph
 from recurra.config import environment
 from recurra.cost.target import Target
-from recurra.errors import RecurraError, ScheduleError, here
+from recurra.errors import RecurraError, ScheduleError
 from recurra.ir.array_protocols import ArrayNamespace, LibraryArray
 from recurra.ir.effects import Checkpoint, Export
 from recurra.ir.expr import Sym
@@ -111,11 +111,10 @@ def compile_program(
     check = options.check or ""
     written = bounded(tracer, sizes, check_indices=check == "bounds")
     if not written.graph.nodes:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "the program computes nothing",
             facts="nothing is put out, and what nothing depends on is left out",
             hint="say what you want of it: rc.output(x=x), rc.log(loss=loss)",
-            loc=here(),
         )
     effects = tuple(tracer.effects)
     if effects and options.tuning.chunk is None:
@@ -156,12 +155,11 @@ def _expect_work(written: Bounded, workers: int) -> None:
     points = {r.hi.name: r.size(written.sizes) for r in ranges if isinstance(r.hi, Sym)}
     longest = max(points, key=points.__getitem__, default=None)
     if longest is not None and points[longest] < workers:
-        raise ScheduleError(
+        raise ScheduleError.at_user_line(
             f"the program cannot be split over {workers} workers",
             facts=f"each takes some points of one dim, and none has more than {longest} = "
             f"{points[longest]}",
             hint=f"workers={max(1, min(cores(), points[longest]))}",
-            loc=here(),
         )
 
 

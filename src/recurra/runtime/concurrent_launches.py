@@ -79,11 +79,10 @@ class LaunchWindows:
         An executor of the caller's is always used.
         """
         if isinstance(window, bool) or not isinstance(window, int | Executor):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"a window cannot be {window!r}",
                 facts="it is how many threads run launches, or an executor",
                 hint="window=2, or window=recurra.window.Executor(threads=2, slots=16)",
-                loc=here(),
             )
         if isinstance(window, Executor):
             try:
@@ -145,27 +144,24 @@ def _expect(execution: Execution) -> None:
     backend = execution.backend
     graphs = getattr(backend, "graphs", False) or getattr(backend, "device", "cpu") != "cpu"
     if execution.program.offload is not None:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "a program that offloads cannot go through a window",
             facts="what is moved is moved in the order of its launches",
             hint="leave window out, or offload",
-            loc=here(),
         )
     if execution.program.plan.arena is not None:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "a program whose stores share one block cannot go through a window",
             facts="launches that need nothing of each other would write to the same bytes",
             hint="leave window out, or placement",
-            loc=here(),
         )
     if execution.shards is not None or backend.name not in BLOCKING or graphs:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "the launches of this program cannot go through a window",
             facts=f"it runs on {backend.name}"
             + (f" on {execution.shards.workers} workers" if execution.shards else "")
             + f"; there are windows for {' and '.join(BLOCKING)} on one CPU, whose launches block",
             hint="leave window out: other backends run ahead of the host by themselves",
-            loc=here(),
         )
 
 

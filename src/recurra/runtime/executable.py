@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from recurra.analysis.argument_checks import expecting
 from recurra.analysis.program_tracer import Tracer
 from recurra.compiler.options import CompileOptions
-from recurra.errors import NoSuchName, RecurraError, here
+from recurra.errors import NoSuchName, RecurraError
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import compile_program
 from recurra.runtime.concurrency_policy import Judged
@@ -80,12 +80,11 @@ class Executable(InspectableProgram):
     def __call__(self, *args: object, **given: object) -> NoReturn:
         names = [*given, *self.inputs][: len(args) + len(given)]
         inputs = ", ".join(f'"{k}": {k}' for k in names)
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "a compiled program is no function",
             facts="it is run with a seed and with inputs by their names, and gives a dict of all "
             "that is put out",
             hint=f"write program.run({f'inputs={{{inputs}}}' if inputs else ''})",
-            loc=here(),
         )
 
     if not TYPE_CHECKING:  # a type checker knows the names
@@ -93,11 +92,10 @@ class Executable(InspectableProgram):
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_") or name in ("compilation", "runner"):  # Python asks for these
                 raise AttributeError(f"a compiled program has no attribute {name!r}")
-            raise NoSuchName(
+            raise NoSuchName.at_user_line(
                 f"a compiled program has no {name!r}",
                 facts="it is run as a whole, and tells what it is made of",
                 hint="write program.run(), print(program), program.memory or program.source",
-                loc=here(),
             )
 
     def islands(

@@ -56,11 +56,10 @@ def program_inputs(
 def expect_inputs(inputs: Mapping[str, ProgramInput], given: object) -> None:
     """Raise RecurraError if inputs that a program reads are missing, or others are passed."""
     if not isinstance(given, Mapping):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"inputs are given by their names, not as a {type(given).__name__}",
             facts="\n  ".join(map(str, inputs.values())) or "the program reads no inputs",
             hint=HINT,
-            loc=here(),
         )
     strange = [name for name in given if name not in inputs]
     missing = [x.name for x in inputs.values() if x.is_read and x.name not in given]
@@ -68,7 +67,7 @@ def expect_inputs(inputs: Mapping[str, ProgramInput], given: object) -> None:
         near = [difflib.get_close_matches(n, inputs, 1) for n in map(str, strange)]
         close = next((names[0] for names in near if names), None)
         known = ", ".join(sorted(inputs))
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"the program reads the inputs {known}" if known else "the program reads no inputs",
             facts="\n  ".join(
                 [f"it was given {', '.join(sorted(map(str, given))) or 'none'}"]
@@ -77,7 +76,6 @@ def expect_inputs(inputs: Mapping[str, ProgramInput], given: object) -> None:
             hint=(f"perhaps you meant {close}" if close and not missing else HINT)
             if known
             else f"leave {', '.join(map(str, strange))} out, or read it: rc.input(rc.f32, (t,))",
-            loc=here(),
         )
     for name, x in given.items():
         _expect_array(inputs[name], x)
@@ -95,11 +93,10 @@ def _expect_array(wanted: ProgramInput, given: object) -> None:
         shape = f"the input {wanted.name} is no array: it is of {type(given).__name__}"
     strange = kind in ("U", "S")
     if strange or tuple(plain.shape) != wanted.shape:
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"the input {wanted.name} has no number: {given!r}" if strange else shape,
             facts=f"it is {wanted.type} over {wanted.domain}, here {wanted.shape}",
             hint="give the points of its dims first, then the axes of its type",
-            loc=here(),
         )
     if not wanted.is_read or isinstance(given, np.ma.MaskedArray):  # also of the right type
         numbers(given, wanted.name, wanted.type.dtype, wanted.loc)

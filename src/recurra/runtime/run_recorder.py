@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.ir.array_protocols import LibraryArray
 from recurra.ir.types import Type
 from recurra.report.progress import track
@@ -34,11 +34,10 @@ def record_run(
     A resumed run appends to the metrics that are there. The folder of another run is refused.
     """
     if not str(folder):
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "the folder of a run has no name",
             facts=f"folder is {folder!r}",
             hint='name one: folder="runs/first"; "." is the one that you are in',
-            loc=here(),
         )
     written = runner.compilation.written
     for name, equation in written.logs.items():

@@ -14,7 +14,7 @@ import numpy as np
 
 from recurra.checkpoint.background_writer import BackgroundWriter
 from recurra.compiler.options import expect_seed
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.ir.array_protocols import LibraryArray
 from recurra.runtime.background_launches import overlapping
 from recurra.runtime.checkpointing import Saver
@@ -104,11 +104,10 @@ class Runner:
                 yield RunLaunches(execution)
             return
         if self.compilation.check:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"check={self.compilation.check!r} looks at one launch after the other",
                 facts="the program is run through a window",
                 hint="leave window out to find out where a NaN comes from",
-                loc=here(),
             )
         with self.windows.launches(request.window) as chosen:
             self.how = chosen.how

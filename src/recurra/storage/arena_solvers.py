@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from recurra.cost.thresholds import ARENA_SEARCH_HALVINGS, ARENA_SEARCH_NODES, ARENA_SOLVER_TRIES
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.storage.arena import Arena
 from recurra.storage.arena_offsets import Solve, allocate, conflicts
 from recurra.storage.exact_packing import Packed, Packer
@@ -35,8 +35,8 @@ def in_arena(plan: StoragePlan, solver: PlacementSolver) -> StoragePlan:
         try:
             text = path.read_text()
         except OSError as error:
-            raise RecurraError(
-                f"the offsets of {path} cannot be read", facts=error.strerror or "", loc=here()
+            raise RecurraError.at_user_line(
+                f"the offsets of {path} cannot be read", facts=error.strerror or ""
             ) from None
         arena = from_csv(text, allocate(plan, stores=own), str(path))
     elif solver == "exact":
@@ -47,11 +47,10 @@ def in_arena(plan: StoragePlan, solver: PlacementSolver) -> StoragePlan:
         name = getattr(solver, "__name__", "solve")
         arena = allocate(plan, solver, name, ARENA_SOLVER_TRIES, own)
     else:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"there is no placement {solver!r}",
             facts="there are 'greedy', 'exact', 'mapping', a file of offsets, and functions",
             hint="placement='greedy'",
-            loc=here(),
         )
     return replace(plan, arena=arena)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from recurra.cost.thresholds import DISK_PAGE, MIN_OFFLOADED
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.types import Type
 from recurra.storage.storage_plan import StoragePlan
@@ -49,22 +49,20 @@ class Offload:
         if self.least is not None:
             parse(self.least)
         if self.tier not in get_args(Tier):
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"nothing can be offloaded to {self.tier!r}",
                 facts="there are the host's memory and a disk",
                 hint='write offload="disk", or offload="host"',
-                loc=here(),
             )
         if self.room < 2:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 f"{self.room!r} points of a store cannot be in memory at once",
                 facts="one is used while another one is moved",
                 hint="give two or more: room=4",
-                loc=here(),
             )
         if self.folder is not None and not Path(self.folder).is_dir():
-            raise RecurraError(
-                f"there is no folder {self.folder} to offload to", hint="make it first", loc=here()
+            raise RecurraError.at_user_line(
+                f"there is no folder {self.folder} to offload to", hint="make it first"
             )
 
     def choices(self) -> tuple[Offload, ...]:

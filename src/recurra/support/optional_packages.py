@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 
 EXTRAS = {
     "gymnasium": "rl",
@@ -36,11 +36,10 @@ def missing_package(
     package = (missing.name or "").partition(".")[0]
     if package not in EXTRAS:
         raise missing
-    return kind(
+    return kind.at_user_line(
         f"{what} needs the package {package}",
         facts="it is not installed",
         hint=f'pip install "recurra[{extra or EXTRAS[package]}]"',
-        loc=here(),
     )
 
 

@@ -53,11 +53,10 @@ def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
     """
     for name in (SHARD, SHARDS):
         if name in sizes or name in graph.declared:
-            raise ScheduleError(
+            raise ScheduleError.at_user_line(
                 f"a program that is split over workers has no dim or bound {name!r}",
                 facts=f"{SHARD} is which of the {SHARDS} a worker is",
                 hint="take another name",
-                loc=here(),
             )
     named: dict[str, Refusal] = {}
     ordered, inner = ordered_dims(graph), tokens(graph)

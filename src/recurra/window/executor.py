@@ -19,7 +19,6 @@ from dataclasses import replace
 from threading import get_ident
 from typing import Literal, TypeVar, get_args
 
-from recurra.errors import here
 from recurra.report.html import table_html
 from recurra.window import lifetime
 from recurra.window.access import segments
@@ -212,7 +211,7 @@ class Executor:
             reads = segments(arrays)
         except WindowError as error:
             hint = "name its arrays one by one, or wait for all that was launched: run.drain()"
-            raise WindowError(error.what, facts=error.facts, hint=hint, loc=here()) from None
+            raise WindowError.at_user_line(error.what, facts=error.facts, hint=hint) from None
         self._when_alone(lambda: None)
         pool = self._pool
         if not (pool.launches or pool.poisoned):

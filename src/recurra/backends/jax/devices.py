@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax._src.xla_bridge import backends_are_initialized
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 
 ASYNC = "jax_cpu_enable_async_dispatch"
 
@@ -37,12 +37,11 @@ def devices() -> list[Any]:
     except (RuntimeError, AssertionError) as error:  # the latter where a plugin is not installed
         wanted = os.environ.get("JAX_PLATFORMS") or jax.config.jax_platforms  # pyright: ignore
         why = str(error).splitlines()[:1]
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             "JAX finds no device to run the program on",
             facts="; ".join([f"it is to look for {wanted or 'any'} (JAX_PLATFORMS)", *why]),
             hint="leave JAX_PLATFORMS out, set it to cpu, or take another backend: "
             'compile(.., backend="numpy")',
-            loc=here(),
         ) from None
 
 

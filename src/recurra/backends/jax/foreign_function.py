@@ -13,18 +13,17 @@ import jax
 import numpy as np
 
 from recurra.backends.jax.symbolic_sizes import Sizes
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.ir.expr import Expr
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_wide
 
 
 def refused(name: str, what: str, facts: str) -> NoReturn:
     """Raise RecurraError: the function uses a primitive that has no equations."""
-    raise RecurraError(
+    raise RecurraError.at_user_line(
         f"{name} uses {what}, which cannot be imported",
         facts=facts,
         hint=f"rc.jax_fn({name}) takes the function as it is, as one operation",
-        loc=here(),
     )
 
 
@@ -49,11 +48,10 @@ def untraceable(name: str, error: Exception, types: Sequence[Type], taker: str) 
         hint = (
             "let it not ask for that number, or read a range of as many points as you say: x[0:8]"
         )
-    return RecurraError(
+    return RecurraError.at_user_line(
         f"{name} cannot be traced: {type(error).__name__}: {str(error).splitlines()[0]}",
         facts=given,
         hint=hint,
-        loc=here(),
     )
 
 

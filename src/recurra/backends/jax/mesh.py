@@ -27,7 +27,7 @@ from recurra.backends.jax.region import JaxBackend, bits_of, in_its_bits
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import region_function, times
 from recurra.cost.target import Target
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.ops.collective import JOIN, SHARD
 from recurra.ops.control import Call
 from recurra.storage.storage_plan import StoragePlan
@@ -140,18 +140,16 @@ def devices_for(workers: int) -> list[Any]:
             jax.config.update("jax_num_cpu_devices", workers)
     found = devices()
     if apart and len(found) != workers:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"the processes have {len(found)} devices for {workers} workers",
             facts="each worker is one device, and each device a worker",
             hint=f"workers={len(found)}",
-            loc=here(),
         )
     if len(found) < workers:
-        raise RecurraError(
+        raise RecurraError.at_user_line(
             f"there are no {workers} devices for {workers} workers",
             facts=f"JAX has begun with {len(found)}",
             hint="compile for workers before anything else of this process uses JAX",
-            loc=here(),
         )
     return found[:workers]
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax import export
 
-from recurra.errors import ShapeError, here
+from recurra.errors import ShapeError
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 from recurra.ir.types import NUMPY_NAME, Type
@@ -102,9 +102,8 @@ class Sizes:
                     return (ex.div if name == "floordiv" else ex.mod)(a, rest[0])
             case _:
                 pass
-        raise ShapeError(
+        raise ShapeError.at_user_line(
             f"an axis of size {whole} comes out of a function of jax",
             facts="sizes are sums, products, min, max, and // and % by numbers, of bounds and dims",
             hint="reshape or cut to another size, or read a range of a size that is a number",
-            loc=here(),
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.nest.agents.actors import State
 
 Rows = Mapping[str, np.ndarray]  # by name, [rows, ..]
@@ -92,11 +92,10 @@ class ReplayBuffer:
         rows = {"rows"} if len(state.get("priorities", ())) else set[str]()  # {} is not saved
         missing = [name for name in ("priorities", "size", "next", *rows) if name not in state]
         if missing:
-            raise RecurraError(
+            raise RecurraError.at_user_line(
                 "the checkpoint has another replay buffer",
                 facts=f"it has {', '.join(state)}, but no {', no '.join(missing)}",
                 hint="begin a new run, without the checkpoint",
-                loc=here(),
             )
         self._empty(state["size"])
         if len(state["priorities"]):
