@@ -71,7 +71,7 @@ def program(
             rc.output(**{n: g for n, g in zip(names, grads, strict=True) if g is not None})
         if saved:
             dnn[i >= 0].checkpoint(saved)
-    launch = {} if saved else {"chunk": LAUNCH}
+    launch = {} if saved else {"launch_steps": LAUNCH}
     return ctx.compile({B_: B, I_: I, T_: ends}, **launch, **options)
 
 

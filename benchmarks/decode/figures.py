@@ -112,7 +112,7 @@ def sweep(T: int, B: int) -> dict[str, float]:
 
     runs: list[Any] = []
     for tile in TILES:
-        with options(strip=tile):
+        with options(tile_points=tile):
             decoder = contestant(Work(B, T))
             decoder.run(LAUNCH)  # compiles
         runs.append(decoder.run)

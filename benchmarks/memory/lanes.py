@@ -37,7 +37,7 @@ def spans(work: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows of lane, start and stop, in ms, of the second iteration."""
     asked = Work(**work)
     how: dict[str, Any] = {"offload": asked.offload} if asked.offload else {}
-    made = program(asked, 3, chunk=1, backend="jax", **how)
+    made = program(asked, 3, launch_steps=1, backend="jax", **how)
     lanes = {r.name: lane(r.active) for r in made.compiled.program.regions}
     with tempfile.TemporaryDirectory() as folder:
         made.run(folder=folder)

@@ -199,11 +199,11 @@ def contestant(work: Work) -> Contestant:
 
     def run(index: int) -> NDArray[Any]:
         if not steps:
-            steps.append(made(work, LONG, chunk=1, **how).execution.steps(SEED))
+            steps.append(made(work, LONG, launch_steps=1, **how).execution.steps(SEED))
         return np.concatenate([next(steps[0]).outputs["reward"] for _ in range(index)])
 
     def answer() -> Mapping[str, NDArray[Any]]:
-        result = made(work, 2, gradients=True, chunk=1, **how).run(seed=SEED)
+        result = made(work, 2, gradients=True, launch_steps=1, **how).run(seed=SEED)
         gradient = {f"d_{k}": result[f"d_{k}"][0] for k in work.shapes}
         theta = {k: result[f"p_{k}"][1] for k in work.shapes}
         counts = {"env_steps": np.array(work.B * work.T)}

@@ -97,7 +97,7 @@ def _mlp(width: int, rows: int, backend: Any) -> Contestant:
             loss.backward()
             rc.optim.SGD(network.params, lr=0.1).step()
             rc.log(loss=loss)
-        return ctx.compile({I_: iterations}, chunk=LAUNCH, backend=backend)
+        return ctx.compile({I_: iterations}, launch_steps=LAUNCH, backend=backend)
 
     return _contestant(program)
 
@@ -120,6 +120,6 @@ def _rnn(width: int, rows: int, length: int, backend: Any) -> Contestant:
             rc.optim.SGD([V], lr=0.1).step()
             rc.log(loss=loss)
         bounds = {B: rows, I_: iterations, T: length}
-        return ctx.compile(bounds, chunk=LAUNCH, backend=backend)
+        return ctx.compile(bounds, launch_steps=LAUNCH, backend=backend)
 
     return _contestant(program)

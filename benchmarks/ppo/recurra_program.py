@@ -104,7 +104,7 @@ def contestant(work: Work) -> Contestant:
     def run(index: int) -> NDArray[Any]:
         nonlocal steps
         if steps is None:
-            whole = program(work, 10**6, chunk=LAUNCH, workers=workers)
+            whole = program(work, 10**6, launch_steps=LAUNCH, workers=workers)
             steps = whole.execution.steps(SEED)
         made = [next(steps).outputs for _ in range(-(-index // LAUNCH))]
         return np.concatenate([x["reward"] for x in made])

@@ -92,7 +92,7 @@ def compile_seconds(work: dict[str, int], times: int) -> float:
     """Process CPU of our trace and our passes, without XLA; the least of some."""
     from benchmarks.ppo.recurra_program import program
 
-    return best(lambda: program(Work(**work), 10**6, chunk=LAUNCH), times)
+    return best(lambda: program(Work(**work), 10**6, launch_steps=LAUNCH), times)
 
 
 def row(case: str, metric: str, ours: float, peer: str, theirs: float) -> Row:

@@ -61,7 +61,7 @@ def program(backend: str) -> Executable:
         loss[0:B, i, 0:T].mean().backward()
         rc.optim.Adam(net.params, lr=1e-3).step()
         rc.log(loss=loss[0:B, i, 0:T].mean())
-    return ctx.compile({B: ROWS, iterations: 2, T: STEPS}, backend=backend, behind=0.0)
+    return ctx.compile({B: ROWS, iterations: 2, T: STEPS}, backend=backend, min_overlapped_ns=0.0)
 
 
 def _bound(made: Executable) -> float:

@@ -44,8 +44,8 @@ def a_call_read_once(x: Any, b: Any, B: Any, t: Any, T: Any) -> None:
 
 
 WENT_WRONG: list[tuple[Callable[..., None], int, int, dict[str, Any]]] = [
-    (one_step_of_the_host, 1, 1, {"rows": 4, "chunk": 1, **OFFLOADED}),
-    (loops_turned_over, 8, 8, {"axes": False, **OFFLOADED}),
+    (one_step_of_the_host, 1, 1, {"tile_rows": 4, "launch_steps": 1, **OFFLOADED}),
+    (loops_turned_over, 8, 8, {"vectorized": False, **OFFLOADED}),
     (a_call_read_once, 2, 2, {}),
 ]
 

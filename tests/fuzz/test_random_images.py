@@ -19,7 +19,7 @@ def in_doubles(seed: int, eps: float) -> dict[str, np.ndarray]:
     """What the oracle makes of a program whose kernels are moved by eps, in float64."""
     program = write(seed, eps, "f64")
     found = interpreter.run(program.ctx.graph, case(program).sizes)
-    return {name: found[equation] for name, equation in program.ctx.tracer.logs.items()}
+    return {name: found[equation] for name, equation in program.ctx.builder.logs.items()}
 
 
 def by_slopes(seed: int) -> None:

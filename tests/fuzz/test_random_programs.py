@@ -37,7 +37,7 @@ def test_a_program_that_went_wrong(case: Case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES[::4])
 def test_a_program_that_went_wrong_on_jax(case: Case):
-    on_jax(case, axes=True)
+    on_jax(case, vectorized=True)
 
 
 def keeps(case: Case, order: list[str]) -> None:
@@ -58,7 +58,7 @@ def on_jax(case: Case, axes: bool) -> None:
     if currently_in_test_context():
         note(str(case))
     with jax.enable_x64(True):
-        compiled(case, JaxBackend(), oracle(case), chunk=2, axes=axes)
+        compiled(case, JaxBackend(), oracle(case), launch_steps=2, vectorized=axes)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from random_affine import DIMS, Env, affine, asked, condition, holds, index, points
-from recurra.analysis.program_tracer import disjoint
+from recurra.analysis.graph_builder import disjoint
 from recurra.analysis.safety import check_safety
 from recurra.errors import DomainError, RecurraError, ScheduleError, ShapeError
 from recurra.ir.dims import Dim

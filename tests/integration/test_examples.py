@@ -194,8 +194,8 @@ def test_td_lambda() -> None:
 
 def test_edit_distance() -> None:
     of = scope("edit_distance")
-    for gain in (Tuning.diagonals, 0.0):
-        edit_distance(program(of, B=3, I=6, J=7, diagonals=gain))
+    for gain in (Tuning.min_skew_gain, 0.0):
+        edit_distance(program(of, B=3, I=6, J=7, min_skew_gain=gain))
     assert slots(program(of, B=3, I=6, J=7))["d"] == "i: 2, j: 7", "two rows, not the table"
     wide = program(of, B=2, I=60, J=70)
     found = [row["slots"] for row in wide.store_rows if row["store"] == "d_wave"]

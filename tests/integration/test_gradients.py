@@ -36,7 +36,7 @@ def error(got: dict[str, np.ndarray], n: int | None = None) -> float:
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 @pytest.mark.parametrize("last", [False, True])
 def test_gradient_is_that_of_the_unrolled_program(last: bool, backend: str):
-    assert error(results(last=last, backend=backend)) < 1e-13
+    assert error(results(batch_last=last, backend=backend)) < 1e-13
 
 
 @pytest.mark.slow
@@ -52,14 +52,14 @@ def test_gradient_of_n_steps(n: int, backend: str):
 def test_tiles_change_the_order_of_a_sum_and_nothing_else():
     whole = results()
     for rows in ROWS[:-1]:
-        got = results(rows=rows)
+        got = results(tile_rows=rows)
         assert error(got) < 1e-13
         for name in TRAJECTORY:
             np.testing.assert_array_equal(got[name], whole[name])
 
 
 def test_the_tiles_asked_for_are_the_tiles_made():
-    programs = [reinforce(B, T, 1, shown=(*GRADIENTS,), rows=rows) for rows in ROWS]
+    programs = [reinforce(B, T, 1, shown=(*GRADIENTS,), tile_rows=rows) for rows in ROWS]
     made = [p.compiled.stages.decisions for p in programs]
     sizes = [[d for d in decisions if "tiles of" in d] for decisions in made]
     assert [d[0].split(" for")[0] if d else "" for d in sizes] == [
@@ -76,9 +76,9 @@ def test_kept_or_computed_again_the_gradient_is_the_same():
     """A held byte that costs nothing keeps every layer, one beyond price only what was drawn."""
     stored: list[str] = []
     for held in (0.0, 1e4):
-        p = reinforce(B, T, 1, shown=(*GRADIENTS,), held=held)
+        p = reinforce(B, T, 1, shown=(*GRADIENTS,), memory_price=held)
         stored += [d for d in p.compiled.stages.decisions if "tanh" in d]
-        assert error(results(held=held)) < 1e-13
+        assert error(results(memory_price=held)) < 1e-13
     kept, again = stored
     assert "tanh" in kept.split("again")[0]
     assert "tanh" in again.split("again")[1]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from programs import given, tracing
-from recurra.analysis.program_tracer import current
+from recurra.analysis.graph_builder import current
 from recurra.errors import DomainError, RecurraError, ShapeError
 from recurra.frontend import functions as rc
 from recurra.frontend.dims import Index

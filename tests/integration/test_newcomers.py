@@ -17,7 +17,7 @@ import pytest
 import recurra as rc
 from documents import ROOT
 from recurra import cli
-from recurra.analysis import program_tracer
+from recurra.analysis import graph_builder
 from recurra.errors import RecurraError
 
 FILE = ROOT / "tests" / "integration" / "mistakes.txt"
@@ -29,12 +29,12 @@ def refused(program: str) -> str:
     """The kind of error and its text; lines count from 1 in program.py."""
     text = program.strip("\n") + "\n"
     linecache.cache["program.py"] = (len(text), None, text.splitlines(keepends=True), "program.py")
-    active = len(program_tracer._OPEN.tracers)
+    active = len(graph_builder._OPEN.builders)
     try:
         with pytest.raises(RecurraError) as e:
             exec(compile(text, "program.py", "exec"), {"rc": rc, "np": np})
     finally:
-        del program_tracer._OPEN.tracers[active:]
+        del graph_builder._OPEN.builders[active:]
     return f"{e.typename}: {e.value}"
 
 
@@ -68,9 +68,9 @@ def test_the_command_line_exits_with_2(
         return
     script = tmp_path / "program.py"
     script.write_text("import numpy as np\nimport recurra as rc\n" + CASES[title][0])
-    active = len(program_tracer._OPEN.tracers)
+    active = len(graph_builder._OPEN.builders)
     try:
         assert cli.main(["run", str(script)]) == 2
     finally:
-        del program_tracer._OPEN.tracers[active:]
+        del graph_builder._OPEN.builders[active:]
     assert "Traceback" not in capsys.readouterr().err

@@ -52,7 +52,7 @@ def test_a_users_program_has_types(tmp_path: Path, cache: Path) -> None:
         ('bakend="numpy"', '"bakend"'),
         ("backend=3", '"backend"'),
         ('backend="numpy", workers="two"', '"workers"'),
-        ('backend="numpy", last=3', '"last"'),
+        ('backend="numpy", batch_last=3', '"batch_last"'),
     ],
 )
 def test_a_wrong_option_is_an_error(wrong: str, told: str, tmp_path: Path, cache: Path) -> None:

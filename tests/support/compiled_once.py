@@ -13,10 +13,10 @@ def each_once() -> Callable[..., Executable]:
     """In the place of `Executable`, for one graph and its bounds: one for each set of options."""
     made: dict[str, Executable] = {}
 
-    def once(tracer: Any, sizes: Any, options: CompileOptions) -> Executable:
+    def once(builder: Any, sizes: Any, options: CompileOptions) -> Executable:
         key = str(options)
         if key not in made:
-            made[key] = Executable(tracer, sizes, options)
+            made[key] = Executable(builder, sizes, options)
         return made[key]
 
     return once

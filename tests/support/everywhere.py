@@ -19,7 +19,7 @@ def interpreted(
     """Results by the names that `rc.output` gave them, without any pass."""
     sizes = {str(bound): n for bound, n in bounds.items()}
     found = interpreter.run(ctx.graph, sizes, inputs)
-    return {name: found[equation] for name, equation in ctx.tracer.logs.items()}
+    return {name: found[equation] for name, equation in ctx.builder.logs.items()}
 
 
 def everywhere(

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from recurra.analysis.program_tracer import enter, leave
+from recurra.analysis.graph_builder import enter, leave
 from recurra.cost.tuning_knobs import Tuning
 from recurra.frontend.functions import output
 from recurra.runtime.executable import Executable
@@ -27,7 +27,7 @@ def read_example(name: str) -> dict[str, Any]:
 def scope(name: str, *shown: str) -> dict[str, Any]:
     """The variables of an example, which is traced and not run; some more of them are outputs."""
     found = read_example(name)
-    enter(found["ctx"].tracer)
+    enter(found["ctx"].builder)
     try:
         output(**{x: found[x] for x in shown})
     finally:
@@ -36,10 +36,13 @@ def scope(name: str, *shown: str) -> dict[str, Any]:
 
 
 def program(
-    of: dict[str, Any], backend: str = "numpy", diagonals: float = Tuning.diagonals, **bounds: int
+    of: dict[str, Any],
+    backend: str = "numpy",
+    min_skew_gain: float = Tuning.min_skew_gain,
+    **bounds: int,
 ) -> Executable:
     given = {of[k]: n for k, n in bounds.items()}
-    return of["ctx"].compile(given, backend=backend, diagonals=diagonals)
+    return of["ctx"].compile(given, backend=backend, min_skew_gain=min_skew_gain)
 
 
 TINY_SIZES: dict[str, dict[str, int]] = {

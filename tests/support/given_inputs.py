@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.analysis.program_tracer import Tracer
+from recurra.analysis.graph_builder import GraphBuilder
 from recurra.compiler.bounds import bounded
 from recurra.compiler.options import CompileOptions
 from recurra.frontend.context import Context
@@ -26,7 +26,7 @@ from recurra.runtime.executable import Executable
 
 
 @dataclass
-class Equations(Tracer):
+class Equations(GraphBuilder):
     """A program that is written already."""
 
     made: Graph = field(default_factory=lambda: Graph({}, ()))
@@ -39,13 +39,13 @@ class Equations(Tracer):
 class Given:
     """A program, the arrays that it is run with, and what the interpreter makes of them."""
 
-    tracer: Equations
+    builder: Equations
     sizes: Mapping[str, int]
     inputs: Mapping[str, np.ndarray]
     want: Mapping[str, np.ndarray]
 
     def compiled(self, **options: Any) -> Executable:
-        return Executable(self.tracer, self.sizes, CompileOptions.of(options))
+        return Executable(self.builder, self.sizes, CompileOptions.of(options))
 
 
 def with_inputs(ctx: Context, bounds: Mapping[Any, Any]) -> Given:
@@ -55,7 +55,7 @@ def with_inputs(ctx: Context, bounds: Mapping[Any, Any]) -> Given:
     Host calls are stood in for. Every input is summed besides, and its squares: in tiles, where a
     loop of others goes along its dims.
     """
-    given = bounded(ctx.tracer, {str(k): n for k, n in bounds.items()})
+    given = bounded(ctx.builder, {str(k): n for k, n in bounds.items()})
     graph, sizes = with_stubs(given.graph, given.sizes), given.sizes
     found = [n for n in graph.nodes.values() if _is_source(graph, n, sizes)]
     values = interpreter.run(Graph(graph.nodes, tuple(n.name for n in found), graph.dims), sizes)
@@ -65,8 +65,8 @@ def with_inputs(ctx: Context, bounds: Mapping[Any, Any]) -> Given:
     logs = {**given.logs, **{n.name: n.name for n in more if isinstance(n.op, Sum)}}
     graph = Graph(nodes, tuple(dict.fromkeys(logs.values())), graph.dims).live()
     want = interpreter.run(graph, sizes, values)
-    tracer = Equations(dims=list(graph.dims), nodes=dict(graph.nodes), logs=logs, made=graph)
-    return Given(tracer, sizes, values, {name: want[o] for name, o in logs.items()})
+    builder = Equations(dims=list(graph.dims), nodes=dict(graph.nodes), logs=logs, made=graph)
+    return Given(builder, sizes, values, {name: want[o] for name, o in logs.items()})
 
 
 def _is_source(graph: Graph, n: Node, sizes: Mapping[str, int]) -> bool:

@@ -32,7 +32,9 @@ from recurra.transforms.recurrences import incrementalize_elementwise
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 small_points = partial(patch.object, incrementalize_elementwise, "MIN_STREAMED_BYTES")
-SMALL = Tuning(strip=2, given=1, diagonals=0.0)  # what is done for many points, done for few
+SMALL = Tuning(
+    tile_points=2, min_peeled_points=1, min_skew_gain=0.0
+)  # what is done for many points, done for few
 # passes that only run if they are asked for
 ASKED = ("shard", "batch_groups", "poll_interval", "host_gather")
 
@@ -171,8 +173,12 @@ def examine(case: Case) -> None:
     """Everything but JAX."""
     want = oracle(case)
     numpy = NumpyBackend()
-    for options in ({}, {"axes": False}, {"last": True, "strip": 2, "given": 1}):
+    for options in (
+        {},
+        {"vectorized": False},
+        {"batch_last": True, "tile_points": 2, "min_peeled_points": 1},
+    ):
         with small_points(1) if options else nullcontext():
-            one = compiled(case, numpy, want, chunk=4, **options)
-            compiled(case, numpy, one, exact=True, check=False, chunk=2, **options)
-            compiled(case, numpy, one, exact=True, check=False, chunk=1, **options)
+            one = compiled(case, numpy, want, launch_steps=4, **options)
+            compiled(case, numpy, one, exact=True, check=False, launch_steps=2, **options)
+            compiled(case, numpy, one, exact=True, check=False, launch_steps=1, **options)

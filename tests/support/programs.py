@@ -1,4 +1,4 @@
-"""Small programs for the tests: a tracer without a session, and gradients two ways."""
+"""Small programs for the tests: a builder without a session, and gradients two ways."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.analysis.program_tracer import Tracer, enter, leave
+from recurra.analysis.graph_builder import GraphBuilder, enter, leave
 from recurra.frontend.dims import Index
 from recurra.frontend.functions import input as given
 from recurra.frontend.functions import output
@@ -26,27 +26,27 @@ Arrays = Mapping[str, np.ndarray]
 
 
 @contextmanager
-def tracing(dims: str) -> Iterator[tuple[Tracer, list[Index]]]:
+def tracing(dims: str) -> Iterator[tuple[GraphBuilder, list[Index]]]:
     """A program over `dims`, such as "bt": the dims b < B and t < T."""
-    tracer = Tracer(dims=[Dim(Range(d, Sym(d.upper()))) for d in dims])
-    enter(tracer)
+    builder = GraphBuilder(dims=[Dim(Range(d, Sym(d.upper()))) for d in dims])
+    enter(builder)
     try:
-        yield tracer, [Index(Sym(d)) for d in dims]
+        yield builder, [Index(Sym(d)) for d in dims]
     finally:
         leave()
 
 
-def finished(tracer: Tracer) -> Graph:
+def finished(builder: GraphBuilder) -> Graph:
     """The graph, after the laws that hold for every graph."""
-    graph = verify(tracer.graph())
+    graph = verify(builder.graph())
     assert parse(str(graph)) == graph
     return graph
 
 
-def run(tracer: Tracer, bounds: Mapping[str, int], inputs: Arrays | None = None) -> Arrays:
+def run(builder: GraphBuilder, bounds: Mapping[str, int], inputs: Arrays | None = None) -> Arrays:
     """Values of what was given to `output`, by the names used there."""
-    values = interpreter.run(finished(tracer), bounds, inputs)
-    return {name: values[equation] for name, equation in tracer.logs.items()}
+    values = interpreter.run(finished(builder), bounds, inputs)
+    return {name: values[equation] for name, equation in builder.logs.items()}
 
 
 Build = Callable[[list[Index], dict[str, RecurrentTensor]], RecurrentTensor]
@@ -73,7 +73,7 @@ def backpropagate(
     `inputs` have the axes of their domain first; `domains` names the dims of each.
     """
     domains = domains or {}
-    with tracing(dims) as (tracer, idx):
+    with tracing(dims) as (builder, idx):
         box = dict(zip(dims, idx, strict=True))
         xs: dict[str, RecurrentTensor] = {}
         for name, v in inputs.items():
@@ -85,11 +85,11 @@ def backpropagate(
         loss.backward(wrt=list(floats.values()))
         grads = {n: x.grad for n, x in floats.items() if x.grad is not None}
         output(loss=loss, **{f"d_{n}": g for n, g in grads.items()})
-        graph = finished(tracer)
+        graph = finished(builder)
     out = interpreter.run(graph, bounds, inputs)
-    got = {n: out[tracer.logs[f"d_{n}"]] for n in grads}
+    got = {n: out[builder.logs[f"d_{n}"]] for n in grads}
     values = {n: got.get(n, np.zeros_like(inputs[n])) for n in floats}
-    end = tracer.logs["loss"]
+    end = builder.logs["loss"]
     forward = Graph(graph.nodes, (end,), graph.dims).live()
     return Gradient(
         graph, values, lambda x: float(np.sum(interpreter.run(forward, bounds, x)[end]))

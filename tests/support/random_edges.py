@@ -264,13 +264,13 @@ def edge(seed: int) -> Edge:
 
 
 OPTIONS: dict[str, tuple[Any, ...]] = {
-    "axes": (False,),
-    "rows": (4,),
-    "strip": (2, 4),
-    "held": (1.0, 4096.0),
-    "chunk": (1, 3),
-    "last": (True, False),
-    "given": (1,),
+    "vectorized": (False,),
+    "tile_rows": (4,),
+    "tile_points": (2, 4),
+    "memory_price": (1.0, 4096.0),
+    "launch_steps": (1, 3),
+    "batch_last": (True, False),
+    "min_peeled_points": (1,),
     "offload": (Offload("host", least=0, room=2), Offload("disk", least=0)),
 }
 

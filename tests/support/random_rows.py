@@ -62,7 +62,7 @@ class Rows:
     @property
     def names(self) -> Mapping[str, str]:
         """What is put out, and its equation."""
-        return self.ctx.tracer.logs
+        return self.ctx.builder.logs
 
     def compile(self, every: int | None = None, **options: Any) -> Executable:
         """The program for as many rows as there are inputs for."""
@@ -320,7 +320,7 @@ def write(seed: int, mean: bool, nested: bool = False) -> Rows:
     z0 = numbers.normal(size=(*sizes, 2)).astype(np.float32)
     ends = numbers.random(sizes) < pick.choice([0.0, 0.25, 0.5])
     given = {"done": ends, "x": x0, "z": z0}
-    return Rows(ctx, done, first, ctx.tracer.graph(["done"]), given, stop)
+    return Rows(ctx, done, first, ctx.builder.graph(["done"]), given, stop)
 
 
 def expected(rows: Rows, sums: Rows) -> dict[str, np.ndarray]:

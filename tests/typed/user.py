@@ -35,7 +35,7 @@ def indices(n: Index) -> None:
     assert_type(n < rc.zeros(()), rc.Tensor)
 
 
-program = ctx.compile({B: 2, T: 3}, backend="numpy", strip=0)
+program = ctx.compile({B: 2, T: 3}, backend="numpy", tile_points=0)
 assert_type(program.run(seed=1), dict[str, Any])
 assert_type(rc.__version__, str)
 

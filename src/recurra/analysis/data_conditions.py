@@ -169,7 +169,7 @@ def decision(node: Node, taken: Iterable[Taken], nodes: MutableMapping[str, Node
     return reduce(partial(added, el.Or(), node.domain), map(holds, sorted(taken, key=str)))
 
 
-def worth_asking(
+def worthwhile_conditions(
     graph: Graph, sizes: Mapping[str, int], least: float | None = None
 ) -> Mapping[str, Decided]:
     """Return the conditions of `decided` that save more than `least` ns a point.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from recurra.analysis.program_tracer import Tracer
+from recurra.analysis.graph_builder import GraphBuilder
 from recurra.errors import Loc
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Ref
@@ -25,7 +25,7 @@ class Until:
     """A bound that ends each row at the first point, from `first` on, where `tensor` holds."""
 
     tensor: Readable
-    program: Tracer
+    program: GraphBuilder
     first: Expr | int
     most: int  # NEVER: no limit
     loc: Loc | None

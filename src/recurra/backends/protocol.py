@@ -62,7 +62,7 @@ class Backend(Protocol):
         """Convert a NumPy array that nobody else uses, taking over its memory if possible."""
         ...
 
-    def lent(self, array: np.ndarray) -> Any:
+    def borrow(self, array: np.ndarray) -> Any:
         """Convert an array for launches that only read it; its memory is shared if they can."""
         ...
 

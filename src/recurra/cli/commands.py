@@ -154,7 +154,7 @@ class Opt:
     sizes: tuple[str, ...] = ()
     """What is known of the bounds: B=64 T=200"""
     options: tuple[str, ...] = ()
-    """Options of `compile`, which some passes wait for: strip=4 workers=2 backend=torch"""
+    """Options of `compile`, which some passes wait for: tile_points=4 workers=2 backend=torch"""
     json: bool = False
     """Print {"text": .., "passes": [{"name", "before", "after", "ms"}, ..]}"""
 
@@ -197,7 +197,7 @@ class Reduce:
     sizes: tuple[str, ...] = ()
     """The bounds with which it fails: B=2 T=8"""
     options: tuple[str, ...] = ()
-    """Options of `compile` with which the pass fails: strip=4"""
+    """Options of `compile` with which the pass fails: tile_points=4"""
 
     def __call__(self) -> int:
         from recurra.compiler.options import read_options

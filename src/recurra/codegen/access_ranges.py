@@ -45,7 +45,7 @@ def cut(plan: StoragePlan, regions: Iterable[Region]) -> dict[str, tuple[StoredA
 
 
 def _plain(axis: StoredAxis) -> bool:
-    return axis.kind in ("block", "window") and axis.tile == 1 and not axis.room and axis.slots > 0
+    return axis.kind in ("full", "circular") and axis.tile == 1 and not axis.room and axis.slots > 0
 
 
 def places(axes: Sequence[StoredAxis]) -> int:
@@ -129,7 +129,7 @@ def _slots(axis: StoredAxis, index: Index | None, env: Mapping[str, int]) -> Spa
     else:
         lo = evaluate(index, env)
         hi = lo + 1
-    if axis.kind == "block":
+    if axis.kind == "full":
         lo, hi = lo - axis.lo, hi - axis.lo
         return ((lo, hi),) if 0 <= lo < hi <= axis.slots else every
     if not 0 < hi - lo < axis.slots:

@@ -34,7 +34,7 @@ def views(plan: StoragePlan) -> dict[str, list[View]]:
     for name, at in plan.arena.places.items():
         store = plan.stores[name]
         shape, dtype = store.shape(plan.sizes), NUMPY_NAME[store.type.dtype]
-        count = store.apart.slots if store.apart else 1
+        count = store.per_point.slots if store.per_point else 1
         out[name] = [(at + k * each(plan, store), shape, dtype) for k in range(count)]
     return out
 
@@ -47,4 +47,4 @@ def placed(plan: StoragePlan, backend: object) -> Mapping[str, LibraryArray | li
     assert can_place(backend)
     arrays = iter(backend.arena(plan.arena.nbytes, [v for each in found.values() for v in each]))
     buffers = {name: [next(arrays) for _ in each] for name, each in found.items()}
-    return {n: xs if plan.stores[n].apart else xs[0] for n, xs in buffers.items()}
+    return {n: xs if plan.stores[n].per_point else xs[0] for n, xs in buffers.items()}

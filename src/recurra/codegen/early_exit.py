@@ -15,7 +15,7 @@ from math import isnan, nan
 
 import numpy as np
 
-from recurra.codegen.loop_segments import calls_host, members
+from recurra.codegen.loop_segments import calls_host
 from recurra.ir.expr import Sym, evaluate, lin
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Elementwise
@@ -30,7 +30,7 @@ from recurra.ops.ordering import CumMax, Sort
 from recurra.ops.reduction import Max, Min, Sum
 from recurra.ops.source import Const
 from recurra.schedule.dependences import dependences
-from recurra.schedule.tree import Exec, Loop, Schedule
+from recurra.schedule.tree import Exec, Loop, Schedule, members
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Kind
 
@@ -41,7 +41,7 @@ class Ended:
 
     A step of these is that many points. The loop that computes `going` checks it after `every`
     steps. Steps past the end change nothing: a row computes on past its end, and its readers mask
-    the values, or they are overwritten. Loops that are `apart` do not end with it: a statement that
+    the values, or they are overwritten. Loops in `later` do not end with it: a statement that
     is late in a loop around is at points of the row before.
     """
 
@@ -50,16 +50,16 @@ class Ended:
     points: int  # of the longest row
     units: Mapping[str, int]
     every: int = 1
-    apart: frozenset[int] = frozenset()
+    later: frozenset[int] = frozenset()
 
     def sets(self, loop: Loop) -> bool:
         """Is it the loop that finds out where rows end?"""
-        mine = loop.dim == self.time and loop.step > 0 and loop.id not in self.apart
+        mine = loop.dim == self.time and loop.step > 0 and loop.id not in self.later
         return mine and Exec(self.going) in loop.body
 
     def ends(self, loop: Loop) -> bool:
         """Does a loop of the host end where another one found out that rows do?"""
-        along = self.units.get(loop.dim) == 1 and loop.id not in self.apart
+        along = self.units.get(loop.dim) == 1 and loop.id not in self.later
         return along and loop.step > 0 and not self.sets(loop)
 
 
@@ -75,12 +75,12 @@ def endings(schedule: Schedule, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
             for outer, inner in filter(None, map(graph.halves, n.op.times)):
                 units[outer.name] = inner.range.size(sizes)
             points = evaluate(ranges[time].hi, sizes)
-            every, apart = max(n.op.every, 1), _apart(schedule, n.name, units)
-            out.append(Ended(n.name, time, points, units, every, apart))
+            every, later = max(n.op.every, 1), _later_loops(schedule, n.name, units)
+            out.append(Ended(n.name, time, points, units, every, later))
     return tuple(out)
 
 
-def _apart(schedule: Schedule, going: str, units: Collection[str]) -> frozenset[int]:
+def _later_loops(schedule: Schedule, going: str, units: Collection[str]) -> frozenset[int]:
     """The loops over `units` of statements that are later than `going` in loops around both."""
     paths = schedule.paths()
     late = {x.id: x.shift[going] for _, x in paths.get(going, ()) if x is not None}
@@ -97,7 +97,7 @@ def _apart(schedule: Schedule, going: str, units: Collection[str]) -> frozenset[
 
 
 def fillable(
-    plan: StoragePlan, loop: Loop, active: frozenset[str], kinds: Collection[Kind] = ("block",)
+    plan: StoragePlan, loop: Loop, active: frozenset[str], kinds: Collection[Kind] = ("full",)
 ) -> list[str]:
     """Stores written in a loop that keep every point of it, or keep points as `kinds` do.
 

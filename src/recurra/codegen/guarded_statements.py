@@ -10,12 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from recurra.codegen.loop_segments import members
 from recurra.codegen.region import variables_read
 from recurra.ir.expr import TRUE, Expr, Logic, Sym, both, substitute, symbols
 from recurra.ir.statement import DataCondition, StatementGraph
 from recurra.ir.types import Tuple
-from recurra.schedule.tree import Item, Loop
+from recurra.schedule.tree import Item, Loop, members
 from recurra.storage.storage_plan import StoragePlan
 
 Guard = frozenset[Expr | DataCondition]  # a conjunction of conditions on loop times or on data
@@ -92,7 +91,7 @@ def guard_of(plan: StoragePlan, it: Item, active: frozenset[str], around: Sequen
     return frozenset(c for c in guard if isinstance(c, Expr) or any(c in x for x in known))
 
 
-def asking(
+def condition_reader(
     plan: StoragePlan, condition: DataCondition, items: tuple[Item, ...], around: Sequence[Loop]
 ) -> tuple[str, int]:
     """A statement of some items that reads a condition, and the index of that operand."""

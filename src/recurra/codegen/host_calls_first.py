@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recurra.codegen.loop_segments import calls_host, members
+from recurra.codegen.loop_segments import calls_host
 from recurra.ir.statement import StatementGraph
 from recurra.schedule.dependences import dependences
-from recurra.schedule.tree import Exec, Item, Loop
+from recurra.schedule.tree import Exec, Item, Loop, members
 
 
-def ahead(graph: StatementGraph, loop: Loop) -> Loop:
+def calls_first(graph: StatementGraph, loop: Loop) -> Loop:
     """Move items that no call waits for to the end of a loop that begins with its calls."""
     first = [k for k, it in enumerate(loop.body) if calls_host(graph, it)]
     if first != list(range(len(first))):

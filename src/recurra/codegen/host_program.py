@@ -32,7 +32,7 @@ class RegionLaunch:
     region: Region
     span: tuple[int, int] | None = None
     when: Expr = TRUE  # on the times of the loops around
-    beside: bool = False  # may it run beside the next host call?
+    overlaps_call: bool = False  # may it run during the next host call?
     after: tuple[HandedOn, ...] = ()  # all at once
 
 

@@ -31,10 +31,9 @@ from recurra.codegen.host_program import (
     calls_of,
     handed_on_by,
 )
-from recurra.codegen.loop_segments import members
 from recurra.codegen.region import Region, stores_read
 from recurra.ir.expr import FALSE, TRUE, Expr, Sym, substitute
-from recurra.schedule.tree import Loop
+from recurra.schedule.tree import Loop, members
 from recurra.storage.store import store_key
 from recurra.support.source_text import FreeNames, tuple_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recurra.codegen.loop_segments import members, trips
+from recurra.codegen.loop_segments import trips
 from recurra.codegen.region import lasting, stores_of
 from recurra.cost.model import compute_ns, launch_ns
 from recurra.cost.prices import Prices
@@ -14,7 +14,7 @@ from recurra.cost.thresholds import (
     MIN_POLLED_STEPS,
     TARGET_LAUNCH_NS,
 )
-from recurra.schedule.tree import Exec, Item, Loop
+from recurra.schedule.tree import Exec, Item, Loop, members
 from recurra.storage.storage_plan import StoragePlan
 
 

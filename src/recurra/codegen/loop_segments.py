@@ -14,7 +14,7 @@ from recurra.codegen.array_machine import LoopTime
 from recurra.ir.statement import StatementGraph
 from recurra.ops.control import Call
 from recurra.polyhedral.extent import longest, varies
-from recurra.schedule.tree import Exec, Item, Loop
+from recurra.schedule.tree import Item, Loop, members
 
 Time = TypeVar("Time", bound=LoopTime, covariant=True)
 
@@ -35,14 +35,6 @@ def few(lo: int, hi: int) -> Sequence[int]:
     """
     last = 2 + (hi - lo + 1) % 2
     return range(lo, hi) if hi - lo <= 3 + last else (*range(lo, lo + 3), *range(hi - last, hi))
-
-
-def members(items: tuple[Item, ...]) -> list[str]:
-    """Every statement in some items, at any depth."""
-    out: list[str] = []
-    for it in items:
-        out += [it.name] if isinstance(it, Exec) else members(it.body)
-    return out
 
 
 def calls_host(graph: StatementGraph, it: Item) -> bool:

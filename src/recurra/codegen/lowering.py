@@ -27,14 +27,14 @@ from recurra.codegen.host_program import (
     regions_of,
 )
 from recurra.codegen.launch_size import items_ns, launch_steps, polled_steps
-from recurra.codegen.loop_segments import LoopSegment, calls_host, members, segments
+from recurra.codegen.loop_segments import LoopSegment, calls_host, segments
 from recurra.codegen.passthrough_values import handed_on
 from recurra.codegen.region import Flow, flow_of, make_region, needed, past_end, steps_below
 from recurra.codegen.split_buffers import divided, turns
 from recurra.cost.prices import PRICES, Prices
 from recurra.ir.dims import Role
 from recurra.schedule.dependences import dependences
-from recurra.schedule.tree import TOP, Exec, Item, Loop
+from recurra.schedule.tree import TOP, Exec, Item, Loop, members
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store, StoredAxis
 
@@ -42,31 +42,32 @@ from recurra.storage.store import Store, StoredAxis
 def lower(
     plan: StoragePlan,
     chunk: int | None = None,
-    apart: int | None = None,
-    counted: frozenset[str] = frozenset(),
+    split_loop: int | None = None,
+    host_loops: frozenset[str] = frozenset(),
     prices: Prices = PRICES,
-    behind: float = inf,
+    min_overlapped_ns: float = inf,
     offloaded: Mapping[str, str] = MappingProxyType({}),
     room: int = 0,
     every: frozenset[str] | None = None,
 ) -> Program:
     """Lower a plan to a program; `chunk` steps of the outermost loop per launch (None: by cost).
 
-    Stores of outputs along a chunked loop hold one chunk. The outermost loop whose id is `apart`
-    runs on the host, and every loop in it is a launch of its own. So do loops over dims that are
-    `counted` by the host; stores along these have a buffer for each point. Work that no host call
-    waits for is a launch of its own if it takes `behind` nanoseconds: it runs during the next call.
-    Stores that are `offloaded` are cut along a dim that the host then counts. `every` are the
+    Stores of outputs along a chunked loop hold one chunk. The outermost loop whose id is
+    `split_loop` runs on the host, and every loop in it is a launch of its own. So do loops over the
+    dims `host_loops`; stores along these have a buffer for each point. Work that no host call waits
+    for is a launch of its own if it takes `min_overlapped_ns`: it runs during the next call.
+    Stores that are `offloaded` are cut along a dim that the host then loops over. `every` are the
     statements to run (None: those that are needed).
     """
-    cut = _Lower(plan, chunk, prices, behind, apart, counted.union(offloaded.values()))
+    around = host_loops.union(offloaded.values())
+    cut = _Lower(plan, chunk, prices, min_overlapped_ns, split_loop, around)
     every = needed(plan) if every is None else every
     cut.wanted = cut.collect(plan.schedule.items, every, ())
     cut.wanted |= cut.read_at_ends(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())
     starts = cut.deeper(TOP, plan.schedule.items, every)
     found = regions_of(items)
-    stores, places = divided(plan, found, calls_of(items), cut.stores, counted, offloaded, room)
+    stores, places = divided(plan, found, calls_of(items), cut.stores, host_loops, offloaded, room)
     return handed_on(Program(replace(plan, stores=stores), items, starts, places))
 
 
@@ -75,9 +76,9 @@ class _Lower:
     plan: StoragePlan
     chunk: int | None
     prices: Prices
-    behind: float
-    apart: int | None = None
-    counted: frozenset[str] = frozenset()
+    min_overlapped_ns: float
+    split_loop: int | None = None
+    host_loops: frozenset[str] = frozenset()
     wanted: set[str] = field(default_factory=set[str])
     count: int = 0
 
@@ -115,13 +116,13 @@ class _Lower:
     # ---- which items stay on the host
 
     def is_host(self, it: Item) -> bool:
-        apart = isinstance(it, Loop) and it.id == self.apart
-        return apart or self.counts(it) or calls_host(self.plan.statements, it)
+        alone = isinstance(it, Loop) and it.id == self.split_loop
+        return alone or self.counts(it) or calls_host(self.plan.statements, it)
 
     def counts(self, it: Item) -> bool:
         """Is the item, or a loop in it, a loop over a dim that the host counts?"""
         return isinstance(it, Loop) and (
-            it.dim in self.counted or any(self.counts(x) for x in it.body)
+            it.dim in self.host_loops or any(self.counts(x) for x in it.body)
         )
 
     def chunked(
@@ -162,7 +163,7 @@ class _Lower:
         for it in items:
             fresh = fresh or (bool(late) and it is late[0])
             alone = self.is_host(it) or bool(self.chunked(it, active, around))
-            alone = alone or (isinstance(it, Loop) and any(x.id == self.apart for x in around))
+            alone = alone or (isinstance(it, Loop) and any(x.id == self.split_loop for x in around))
             if alone or fresh:
                 out.append([])
             out[-1].append(it)
@@ -172,9 +173,9 @@ class _Lower:
     def late(self, items: tuple[Item, ...], around: tuple[Loop, ...]) -> tuple[Item, ...]:
         """The items of a host loop that no call waits for, if they are worth a launch."""
         found = nobody_waits(self.plan.statements, items) if around else ()
-        return found if items_ns(self.plan, found, self.prices) >= self.behind else ()
+        return found if items_ns(self.plan, found, self.prices) >= self.min_overlapped_ns else ()
 
-    def is_beside(
+    def may_overlap_call(
         self, group: tuple[Item, ...], items: tuple[Item, ...], around: tuple[Loop, ...]
     ) -> bool:
         """May a group of items of a host loop run beside the next host call?
@@ -241,8 +242,8 @@ class _Lower:
                 launched = make_region(
                     self.plan, name, group, active, around, self.wanted, ends=self.ended
                 )
-                beside = self.is_beside(group, items, around)
-                out.append(RegionLaunch(launched, when=when, beside=beside))
+                overlaps = self.may_overlap_call(group, items, around)
+                out.append(RegionLaunch(launched, when=when, overlaps_call=overlaps))
         self.ended = before
         return tuple(out)
 
@@ -298,7 +299,7 @@ class _Lower:
         if not store.output or read or len(self.plan.statements.writers[name]) > 1:
             return store
         axes = tuple(
-            StoredAxis(a.dim, "window", size) if a.dim == dim and a.kind == "block" else a
+            StoredAxis(a.dim, "circular", size) if a.dim == dim and a.kind == "full" else a
             for a in store.axes
         )
         return replace(store, axes=axes)
@@ -329,7 +330,7 @@ class _Lower:
         if own is None:  # it ends with a loop that ran before it
             known = (e for e in self.endings if e.going in self.ended and e.ends(loop))
             ending = next(known, None)
-        turned = [x for x in parts if not around and turns(self.plan, loop, x, self.counted)]
+        turned = [x for x in parts if not around and turns(self.plan, loop, x, self.host_loops)]
         for seg in turned:
             out += self.turned(loop, seg)
             parts.remove(seg)
@@ -352,10 +353,10 @@ class _Lower:
         return out
 
     def turned(self, loop: Loop, seg: LoopSegment[int]) -> list[HostItem]:
-        """Interchange loops over counted dims with a segment of a loop; the rest stays inside."""
+        """Interchange host loops with a segment of a loop; the rest stays inside."""
         out: list[HostItem] = []
         for x in loop.body:
-            if not isinstance(x, Loop) or x.dim not in self.counted:
+            if not isinstance(x, Loop) or x.dim not in self.host_loops:
                 continue
             for part in segments(self.plan.statements, x, seg.active, self.plan.sizes):
                 inside = replace(loop, id=next(self.ids), body=x.body)  # not in the schedule:
@@ -366,7 +367,7 @@ class _Lower:
                 )
                 body = (RegionLaunch(launched, (seg.lo, seg.hi)),)
                 out.append(HostLoop(outside, part.lo, part.hi, (), (), body))
-        rest = tuple(x for x in loop.body if not (isinstance(x, Loop) and x.dim in self.counted))
+        rest = tuple(x for x in loop.body if not (isinstance(x, Loop) and x.dim in self.host_loops))
         body = self.items(rest, seg.active, (loop,))
         return [*out, HostLoop(loop, seg.lo, seg.hi, (), (), body)] if body else out
 

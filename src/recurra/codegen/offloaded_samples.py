@@ -14,7 +14,7 @@ from recurra.storage.store import Store
 def samplers(plan: StoragePlan, store: Store) -> set[str]:
     """The calls that sample rows of a store, if each of its rows can be found by number."""
     found = {n.name for n, k in plan.graph.readers[store.name] if _samples(plan, store, n, k)}
-    return found if all(a.kind in ("block", "apart") for a in store.kept) else set()
+    return found if all(a.kind in ("full", "per_point") for a in store.kept) else set()
 
 
 def _samples(plan: StoragePlan, store: Store, node: Node, index: int) -> bool:

@@ -16,14 +16,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from recurra.codegen.host_program import HandedOn, HostItem, HostLoop, Program, RegionLaunch
-from recurra.codegen.loop_segments import members
 from recurra.codegen.region import Region, flow_of, variables_read
 from recurra.ir.expr import TRUE, Expr, Sym, substitute
 from recurra.ir.statement import Statement
 from recurra.ir.types import Domain, Range
 from recurra.ops.control import Item, Merge
 from recurra.polyhedral import isl
-from recurra.schedule.tree import Loop
+from recurra.schedule.tree import Loop, members
 from recurra.storage.storage_plan import StoragePlan
 
 Spans = Mapping[int, tuple[int, int]]  # of the loops around: the times lo..hi-1

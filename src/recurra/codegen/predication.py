@@ -13,14 +13,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recurra.codegen.launch_size import items_ns
-from recurra.codegen.loop_segments import members, spans_of
+from recurra.codegen.loop_segments import spans_of
 from recurra.cost.prices import Prices
 from recurra.cost.thresholds import GUARD_NS, MAX_PREDICATE_SHARE
 from recurra.ir.types import Tuple
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 from recurra.polyhedral.extent import varies
-from recurra.schedule.tree import Item, Loop
+from recurra.schedule.tree import Item, Loop, members
 from recurra.storage.storage_plan import StoragePlan
 
 

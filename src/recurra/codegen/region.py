@@ -9,11 +9,10 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from recurra.codegen.early_exit import Ended, LastValue, PastEnd, fillable
-from recurra.codegen.loop_segments import members
 from recurra.ir.expr import TRUE
 from recurra.ops.control import Merge
 from recurra.ops.source import Input
-from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
+from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant, members
 from recurra.storage.storage_plan import StoragePlan
 
 

@@ -23,8 +23,8 @@ from recurra.codegen.early_exit import (
     reach,
     read_inside,
 )
-from recurra.codegen.guarded_statements import Guard, Guarded, asking, guarded
-from recurra.codegen.loop_segments import LoopSegment, members, open_ends, segments
+from recurra.codegen.guarded_statements import Guard, Guarded, condition_reader, guarded
+from recurra.codegen.loop_segments import LoopSegment, open_ends, segments
 from recurra.codegen.store_access import blank, full, masked, read, write
 from recurra.codegen.tiled_stores import only_tile, slot, stored_tile
 from recurra.ir.expr import Env, evaluate
@@ -37,7 +37,7 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.control import RESULTS, Foreign, Merge
 from recurra.ops.reduction import Fold
 from recurra.ops.source import Input
-from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
+from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant, members
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Kind, Store
 
@@ -132,7 +132,7 @@ class Walk:
         conditions = [evaluate(guarded.condition, env, self.machine.xp)]
         around = [loop for loop, _ in state.clocks]
         for c in guarded.on_data:
-            name, k = asking(self.plan, c, guarded.items, around)
+            name, k = condition_reader(self.plan, c, guarded.items, around)
             reader = self.statements[name]
             truth: Any = self.value(name, k, reader.args[k], state, self.point(name, state))
             conditions.append(truth if c.holds else self.machine.xp.logical_not(truth))
@@ -165,7 +165,7 @@ class Walk:
                 ending = self.ending(it, active, state)
                 if ending is not None and it.step < 0:  # it may read points that it skips
                     inside = read_inside(self.plan, it, active)
-                    self.fill(ending, it, inside, state, ("block", "window"))
+                    self.fill(ending, it, inside, state, ("full", "circular"))
                 for seg in segments(self.statements, it, active, self.plan.sizes):
                     if ending is None:
                         self.run(it, seg.lo, seg.hi, seg.active, state)
@@ -246,7 +246,7 @@ class Walk:
         for e in self.endings:
             if e.sets(loop) and e.going in active:
                 return e
-            if e.going in state.ends and loop.dim in e.units and loop.id not in e.apart:
+            if e.going in state.ends and loop.dim in e.units and loop.id not in e.later:
                 self.past_end(e, loop, active, state)
                 return e
         return None
@@ -313,7 +313,7 @@ class Walk:
         loop: Loop,
         active: frozenset[str],
         state: Scope,
-        kinds: Collection[Kind] = ("block",),
+        kinds: Collection[Kind] = ("full",),
     ) -> None:
         """Write skipped points of stores with the value that readers rely on.
 
@@ -327,7 +327,7 @@ class Walk:
             hi = evaluate(self.graph[n].domain[loop.dim].hi, self.plan.sizes)
             read = reach(self.plan, ended, n, len(state.clocks), active)
             axis = next(a for a in self.plan.stores[n].kept if a.dim == loop.dim)
-            if axis.kind == "window":
+            if axis.kind == "circular":
                 read = axis.slots if read is None else min(read, axis.slots)
             if read != 0:
                 groups.setdefault((hi, read), []).append(n)
@@ -363,7 +363,7 @@ class Walk:
         value, inner = past.value(name), tuple(a.slots // a.tile for a in store.kept[k + 1 :])
         if isinstance(value, LastValue):
             return self.machine.write(array, starts, self.latest(value.name, state))
-        shape = (*inner, *store.behind(self.plan.sizes))
+        shape = (*inner, *store.point_shape(self.plan.sizes))
         fill = value if isinstance(value, int | float) else 0
         x = self.machine.xp.full(shape, fill, dtype=NUMPY_NAME[store.type.dtype])
         return self.machine.write(array, starts, x)

@@ -54,7 +54,7 @@ class Shards:
         rows = zip(self.operands[call.name], operands, strict=True)
         return [np.concatenate(parts) if split else parts[0] for split, parts in rows]
 
-    def apart(self, call: Node, results: Iterable[ArrayLike]) -> list[list[np.ndarray]]:
+    def split_results(self, call: Node, results: Iterable[ArrayLike]) -> list[list[np.ndarray]]:
         """Split the results of a host call over the workers."""
         assert isinstance(call.op, Call)
         out: list[list[np.ndarray]] = []

@@ -20,13 +20,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from recurra.codegen.early_exit import endings
-from recurra.codegen.host_calls_first import ahead
-from recurra.codegen.loop_segments import calls_host, members
+from recurra.codegen.host_calls_first import calls_first
+from recurra.codegen.loop_segments import calls_host
 from recurra.ir.statement import StatementGraph
 from recurra.polyhedral.extent import varies
 from recurra.schedule.dependences import dependences
 from recurra.schedule.legality import lag_in_loop
-from recurra.schedule.tree import Exec, Item, Loop, Schedule
+from recurra.schedule.tree import Exec, Item, Loop, Schedule, members
 
 
 def rotated(schedule: Schedule, sizes: Mapping[str, int], groups: Collection[str] = ()) -> Schedule:
@@ -49,12 +49,12 @@ def rotated(schedule: Schedule, sizes: Mapping[str, int], groups: Collection[str
         open_ = any(varies(schedule.statements[m].domain[it.dim], sizes) for m in members(it.body))
         if inner is not None and not ends and not open_:
             body, late = from_call(schedule.statements, inner.body)
-            inner = ahead(schedule.statements, replace(inner, body=body))
+            inner = calls_first(schedule.statements, replace(inner, body=body))
             return replace(it, body=(inner,), shifts=later(it, late))
         loop = replace(it, body=tuple(inside(x, depth + 1) for x in it.body))
         if ends or open_:
             return loop
-        return ahead(
+        return calls_first(
             schedule.statements, loop if loop.dim in groups else turned(schedule.statements, loop)
         )
 

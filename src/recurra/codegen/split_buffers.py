@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from recurra.codegen.loop_segments import LoopSegment, calls_host, members, trips
+from recurra.codegen.loop_segments import LoopSegment, calls_host, trips
 from recurra.codegen.offloaded_samples import samplers
 from recurra.codegen.region import Region, lasting, stores_of
 from recurra.cost.model import launch_ns
@@ -21,7 +21,7 @@ from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
 from recurra.ir.graph import Slice
 from recurra.schedule.dependences import dependences
 from recurra.schedule.legality import lag_in_loop
-from recurra.schedule.tree import Loop
+from recurra.schedule.tree import Loop, members
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
@@ -47,7 +47,7 @@ def divided(
     out, where = dict(stores), dict[str, dict[str, Expr | int]]()
     for name, store in stores.items():
         along = {*dims, *([offloaded[name]] if name in offloaded else [])}
-        axis = next((a for a in store.kept if a.dim in along and a.kind == "block"), None)
+        axis = next((a for a in store.kept if a.dim in along and a.kind == "full"), None)
         if axis is None or store.output:
             continue
         mine = {
@@ -58,7 +58,7 @@ def divided(
         mine |= {c: _one(plan, (c,), calls[c], name, axis.dim) for c in readers}
         if None in mine.values():
             continue
-        lone = tuple(replace(a, kind="apart") if a is axis else a for a in store.axes)
+        lone = tuple(replace(a, kind="per_point") if a is axis else a for a in store.axes)
         out[name] = replace(
             store, axes=lone, room=min(room, axis.slots) if name in offloaded else 0
         )

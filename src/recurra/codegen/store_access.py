@@ -41,19 +41,19 @@ def read(
         return _arranged(machine, read_tile(machine, array, store, index, env), store, index, env)
     starts: list[LoopTime] = []
     lengths: list[int] = []
-    rings: list[tuple[int, Slice, StoredAxis]] = []
+    circular: list[tuple[int, Slice, StoredAxis]] = []
     for k, a in enumerate(store.kept):
         e = index[a.dim]
         if not isinstance(e, Slice):
             starts.append(slot(a, evaluate(e, env, xp)))
             lengths.append(1)
-        elif (a.kind, e.step) in (("block", 1), ("strided", a.step)):
+        elif (a.kind, e.step) in (("full", 1), ("strided", a.step)):
             starts.append(slot(a, evaluate(e.lo, env, xp)))
             lengths.append(evaluate(e.size, env))
         else:
             starts.append(0)
             lengths.append(a.slots)
-            rings.append((k, e, a))
+            circular.append((k, e, a))
     shape = store.type.sizes(sizes)
     if 0 in array.shape and 0 not in shape:  # no point of it exists: a branch never taken
         lengths = [
@@ -62,7 +62,7 @@ def read(
         box = xp.zeros((*lengths, *shape), dtype=array.dtype)
         return _arranged(machine, box, store, index, env)
     box = machine.read(array, (*starts, *(0,) * len(shape)), (*lengths, *shape))
-    for k, e, a in rings:
+    for k, e, a in circular:
         at = evaluate(e.lo, env, xp) + xp.arange(evaluate(e.size, env), dtype="int32") * e.step
         box = machine.gather(box, k, slot(a, at))
     return _arranged(machine, box, store, index, env)
@@ -78,7 +78,7 @@ def _arranged(
     box = xp.reshape(box, (*(box.shape[k] for k in keep), *box.shape[len(store.kept) :]))
     sliced, wanted = [store.kept[k].dim for k in keep], list(ranges)
     for d, e in ranges.items():
-        if d not in sliced:  # a folded dim read as a range of one, or of none
+        if d not in sliced:  # a scalar dim read as a range of one, or of none
             box = xp.expand_dims(box, axis=0)
             box = box if evaluate(e.size, env) else box[:0]
             sliced.insert(0, d)

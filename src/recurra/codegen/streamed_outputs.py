@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
-from recurra.codegen.loop_segments import members
+from recurra.schedule.tree import members
 
 
 def streamed(program: Program) -> dict[str, int]:
@@ -16,6 +16,6 @@ def streamed(program: Program) -> dict[str, int]:
         mine = it.region.stores if isinstance(it, ChunkLoop) else tuple(dict.fromkeys(inside))
         for store in (program.plan.stores[n] for n in mine if n in program.plan.stores):
             for k, a in enumerate(store.kept):
-                if store.output and a.dim == it.loop.dim and a.kind == "window":
+                if store.output and a.dim == it.loop.dim and a.kind == "circular":
                     out[store.name] = k
     return out

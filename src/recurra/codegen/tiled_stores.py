@@ -15,13 +15,13 @@ PointIndex = Mapping[str, Index]  # by dim of the stored array
 def slot(axis: StoredAxis, at: LoopTime) -> LoopTime:
     """The slot of a point along an axis; of a tiled axis, the number of its tile."""
     match axis.kind:
-        case "block":
+        case "full":
             return at - axis.lo
         case "tiled":
             return (at - axis.lo) // axis.tile
         case "strided":
             return (at - axis.lo) // axis.step + 1
-        case "ring" | "apart":
+        case "mirrored" | "per_point":
             return 0
         case _:
             return at % axis.slots
@@ -37,7 +37,7 @@ def written_slot(machine: ArrayMachine, axis: StoredAxis, at: LoopTime) -> LoopT
 
 def place(axis: StoredAxis, at: LoopTime) -> LoopTime:
     """The position of a point in its tile."""
-    return at % axis.tile if axis.kind == "ring" else (at - axis.lo) % axis.tile
+    return at % axis.tile if axis.kind == "mirrored" else (at - axis.lo) % axis.tile
 
 
 def put(
@@ -90,12 +90,14 @@ def stored_tile(
         if a is not store.tiled:
             lead.append(evaluate(e.size, env) if isinstance(e, Slice) else 1)
             continue
-        if a.kind == "ring" or not isinstance(e, Slice):
+        if a.kind == "mirrored" or not isinstance(e, Slice):
             first = place(a, lo)
         if isinstance(e, Slice):
             length = a.tile if a.kind == "tiled" else evaluate(e.size, env)
     at = next(k for k, a in enumerate(kept) if a is store.tiled)
-    behind = [length if k == 0 else n for k, n in zip(store.order, store.behind(env), strict=True)]
+    behind = [
+        length if k == 0 else n for k, n in zip(store.order, store.point_shape(env), strict=True)
+    ]
     sizes = (*lead[:at], 1, *lead[at:], *behind)
     box = machine.read(array, (*starts, *(first if k == 0 else 0 for k in store.order)), sizes)
     return xp.reshape(box, (*(n for n in lead if n != 1), *behind)), lead

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from recurra.analysis.dynamic_bounds import NEVER, Until
-from recurra.analysis.program_tracer import Tracer
+from recurra.analysis.graph_builder import GraphBuilder
 from recurra.analysis.safety import check_safety
 from recurra.compiler.index_checks import IndexCheck, with_index_checks
 from recurra.config import environment
@@ -37,20 +37,22 @@ class Bounded:
     most: dict[str, int]  # every bound as a number
 
 
-def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = False) -> Bounded:
+def bounded(
+    builder: GraphBuilder, given: Mapping[str, Any], check_indices: bool = False
+) -> Bounded:
     """Return the program with numbers for its bounds.
 
     Bounds that data set are their largest values, past which nothing is read. Raises DomainError if
     a row that ends would be read past its end, or has no length.
     """
     data = {name: u for name, u in given.items() if isinstance(u, Until)}
-    graph = tracer.graph([u.done.name for u in data.values()])
+    graph = builder.graph([u.done.name for u in data.values()])
     checks = dict[str, IndexCheck]()
     if check_indices:
         graph, checks = with_index_checks(graph)
     sizes: dict[str, Any] = {n: u.most if isinstance(u, Until) else u for n, u in given.items()}
     if not data:
-        return Bounded(graph, dict(tracer.logs), sizes, checks, sizes)
+        return Bounded(graph, dict(builder.logs), sizes, checks, sizes)
     if environment().check and any(u.most == NEVER for u in data.values()):
         raise DomainError(
             "RECURRA_CHECK=1 is for rows that have a limit",
@@ -58,7 +60,7 @@ def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = Fals
             hint="give a small one while you look: rc.until(.., max=9)",
         )
     for name, u in data.items():
-        _expect(tracer, graph, name, u)
+        _expect(builder, graph, name, u)
     written = graph.outputs
     kept = [u.done.name for u in data.values()]
     with_ends = replace(graph, outputs=tuple(dict.fromkeys([*written, *kept])))
@@ -72,7 +74,7 @@ def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = Fals
     new_names = dict(zip(written, graph.outputs, strict=True))
     return Bounded(
         graph,
-        logs={name: new_names[x] for name, x in tracer.logs.items()},
+        logs={name: new_names[x] for name, x in builder.logs.items()},
         sizes={n: v for n, v in sizes.items() if n not in data},
         checks={new_names[x]: replace(c, last=new_names[c.last]) for x, c in checks.items()},
         most=sizes,
@@ -122,20 +124,20 @@ def expect_sizes(plan: StoragePlan) -> None:
                 )
 
 
-def _expect(tracer: Tracer, graph: Graph, bound: str, until: Until) -> None:
+def _expect(builder: GraphBuilder, graph: Graph, bound: str, until: Until) -> None:
     """Raise DomainError unless the tensor that sets a bound varies with the dim that it bounds."""
-    if until.program is not tracer or until.done.name not in graph.nodes:
+    if until.program is not builder or until.done.name not in graph.nodes:
         raise DomainError(
             f"the bound {bound} is set by {until.done.name}, of another program",
-            facts=f"this one has the dims {', '.join(tracer.dim_names())}",
+            facts=f"this one has the dims {', '.join(builder.dim_names())}",
             hint="give a tensor of the program that is compiled",
             loc=until.loc,
         )
-    bounded_dims = [d.range for d in tracer.dims if d.hi == Sym(bound)]
+    bounded_dims = [d.range for d in builder.dims if d.hi == Sym(bound)]
     if not bounded_dims:
         raise DomainError(
             f"the bound {bound} cannot be set by data",
-            facts=f"it bounds no dim; the dims are {', '.join(str(d.range) for d in tracer.dims)}",
+            facts=f"it bounds no dim; the dims are {', '.join(str(d.range) for d in builder.dims)}",
             hint=f"give it a number: {bound}: {100 if until.most == NEVER else until.most}",
             loc=until.loc,
         )

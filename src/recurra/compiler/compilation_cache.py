@@ -136,11 +136,11 @@ class CachedProgram:
     def __str__(self) -> str:
         return str(self.folder.path / self.name)
 
-    def beside(self, name: str) -> CachedProgram:
+    def sibling(self, name: str) -> CachedProgram:
         """Return another entry of the folder."""
         return CachedProgram(self.folder, name)
 
-    def beside_for(self, text: str) -> CachedProgram:
+    def sibling_for(self, text: str) -> CachedProgram:
         """Return the entry of a text that is compiled for this machine."""
         return CachedProgram(self.folder, _name(compilers(), text))
 

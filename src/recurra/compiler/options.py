@@ -77,7 +77,24 @@ class CompileOptions:
         return self.but({name: x for name, x in given.items() if is_default(name)})
 
 
-RENAMED = {"swap": "offload"}
+RENAMED = {  # their old names, for one release
+    "swap": "offload",
+    "axes": "vectorized",
+    "last": "batch_last",
+    "single": "single_launch",
+    "chunk": "launch_steps",
+    "held": "memory_price",
+    "strip": "tile_points",
+    "attention": "fused_attention",
+    "given": "min_peeled_points",
+    "diagonals": "min_skew_gain",
+    "rows": "tile_rows",
+    "enough": "untiled_step_ns",
+    "asking": "poll_steps",
+    "behind": "min_overlapped_ns",
+    "counted": "host_loops",
+    "kernel": "attention_kernel",
+}
 
 
 def by_new_names(given: Mapping[str, object]) -> dict[str, object]:
@@ -89,7 +106,7 @@ def by_new_names(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def read_options(words: Iterable[str]) -> tuple[CompileOptions, Target]:
-    """Parse options such as `strip=4 backend=torch`; return them and their target.
+    """Parse options such as `tile_points=4 backend=torch`; return them and their target.
 
     The target is the named backend on this machine, or a plain one.
     """
@@ -134,7 +151,7 @@ def checked(options: CompileOptions) -> CompileOptions:
     expect_tuning(options.tuning)
     if options.check != "nan":
         return options
-    defaults = {"chunk": 1, "rows": 0}
+    defaults = {"launch_steps": 1, "tile_rows": 0}
     unset = {k: v for k, v in defaults.items() if getattr(options.tuning, k) is None}
     return replace(options, tuning=replace(options.tuning, **unset))
 
@@ -171,11 +188,17 @@ def expect_count(option: str, what: str, given: object) -> None:
 
 
 LEAST: Mapping[str, tuple[type, int]] = {
-    "chunk": (Integral, 1), "held": (Real, 0), "strip": (Integral, 0), "given": (Integral, 0),
-    "diagonals": (Real, 0), "rows": (Integral, 0), "enough": (Real, 0), "asking": (Real, 0),
-    "behind": (Real, 0),
-}  # fmt: skip
-SWITCHES = ("axes", "last", "single", "attention")
+    "launch_steps": (Integral, 1),
+    "memory_price": (Real, 0),
+    "tile_points": (Integral, 0),
+    "min_peeled_points": (Integral, 0),
+    "min_skew_gain": (Real, 0),
+    "tile_rows": (Integral, 0),
+    "untiled_step_ns": (Real, 0),
+    "poll_steps": (Real, 0),
+    "min_overlapped_ns": (Real, 0),
+}
+SWITCHES = ("vectorized", "batch_last", "single_launch", "fused_attention")
 
 
 def expect_tuning(tuning: Tuning) -> None:

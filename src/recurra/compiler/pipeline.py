@@ -12,7 +12,6 @@ from recurra.analysis.safety import check_safety
 from recurra.analysis.unused_host_calls import without_untaken
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import host_source
-from recurra.codegen.loop_segments import members
 from recurra.codegen.lowering import lower
 from recurra.codegen.predication import predicated_loops
 from recurra.codegen.shards import Shards, make_shards
@@ -30,7 +29,7 @@ from recurra.ops.source import Input
 from recurra.schedule.allen_kennedy import schedule
 from recurra.schedule.isl_scheduler import schedule_by_isl
 from recurra.schedule.legality import violations
-from recurra.schedule.tree import Schedule
+from recurra.schedule.tree import Schedule, members
 from recurra.storage.arena_solvers import PlacementSolver, in_arena
 from recurra.storage.copy_coalescing import coalesced
 from recurra.storage.duplicate_stores import without_duplicates
@@ -187,7 +186,7 @@ def compile_context(
     return CompileContext(
         sizes,
         schedules or ScheduleCache(),
-        tuning if options.scheduler == "own" else replace(tuning, strip=0),  # isl needs boxes
+        tuning if options.scheduler == "own" else replace(tuning, tile_points=0),  # isl needs boxes
         target,
         options.workers,
         options.groups,
@@ -214,10 +213,10 @@ def _lowered(
     make = partial(
         lower,
         plan,
-        cx.tuning.chunk,
+        cx.tuning.launch_steps,
         prices=target.prices,
-        counted=_counted(plan, cx),
-        behind=target.behind,
+        host_loops=_host_loops(plan, cx),
+        min_overlapped_ns=target.min_overlapped_ns,
         every=frozenset(members(plan.schedule.items)) if sees_inputs else None,
     )
     remarks = list[str]()
@@ -240,10 +239,10 @@ def _lowered(
     return make()
 
 
-def _counted(plan: StoragePlan, cx: CompileContext) -> frozenset[str]:
+def _host_loops(plan: StoragePlan, cx: CompileContext) -> frozenset[str]:
     """The dims whose loops run on the host, including those of groups that take turns."""
-    if cx.target.counted is not None:
-        return frozenset((*cx.target.counted, *cx.turns))
+    if cx.target.host_loops is not None:
+        return frozenset((*cx.target.host_loops, *cx.turns))
     dims, why = by_cost(plan, cx.target.prices)
     cx.remark(*why)
     return dims.union(cx.turns)

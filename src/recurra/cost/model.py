@@ -71,9 +71,12 @@ def launch_ns(arrays: int) -> float:
 
 
 def keep_ns(
-    node: Node, sizes: Mapping[str, int], held: float = MEMORY_PRICE, prices: Prices = PRICES
+    node: Node,
+    sizes: Mapping[str, int],
+    memory_price: float = MEMORY_PRICE,
+    prices: Prices = PRICES,
 ) -> float:
-    """The cost of storing one point for a later phase; `held` is the price of a stored byte."""
+    """The cost of storing one point for a later phase; `memory_price` is that of a stored byte."""
     if isinstance(node.type, Tuple):
         return float("inf")
-    return held * prices.traffic * node.type.nbytes(sizes)
+    return memory_price * prices.traffic * node.type.nbytes(sizes)

@@ -19,37 +19,37 @@ class Tuning:
     None leaves the choice to the compiler.
     """
 
-    axes: bool = True
+    vectorized: bool = True
     """Dims that order nothing become axes of arrays; if false, every dim is a loop."""
-    last: bool | None = None
+    batch_last: bool | None = None
     """Batch axes are the last ones in memory; if false, the first."""
-    single: bool = True
+    single_launch: bool = True
     """A run that is not watched is one launch, if no host function is called in it."""
-    chunk: int | None = None
+    launch_steps: int | None = None
     """Steps of the outermost loop in one launch."""
-    held: float | None = None
+    memory_price: float | None = None
     """Price of a stored byte, as a multiple of its traffic (0: store all); by default 1.3."""
-    strip: int | None = None
+    tile_points: int | None = None
     """Points of a tile of a growing range (0: no tiles); isl's scheduler supports none."""
-    attention: bool | None = None
+    fused_attention: bool | None = None
     """Attention in loops is a call of the backend's kernel; if false, equations; None: by cost."""
-    given: int = MIN_PEELED_POINTS
+    min_peeled_points: int = MIN_PEELED_POINTS
     """Peel iterations that wait for nothing of their loop into one batch if they are at least so
     many (0: never)."""
-    diagonals: float = 1.0
+    min_skew_gain: float = 1.0
     """Tables are computed by diagonals where that is this many times cheaper (0: always)."""
-    rows: int | None = None
+    tile_rows: int | None = None
     """Rows of a batch that fill a tile (0: no tiles); the backend's own by default."""
-    enough: float | None = None
-    """Nanoseconds of a step that needs no tiles, where batch axes are last; infinite if `rows` is
-    given, else the backend's own."""
-    asking: float | None = None
+    untiled_step_ns: float | None = None
+    """Nanoseconds of a step that needs no tiles, where batch axes are last; infinite if
+    `tile_rows` is given, else the backend's own."""
+    poll_steps: float | None = None
     """Price of polling a device whether rows go on, in steps of the loop (0: nothing)."""
-    behind: float | None = None
+    min_overlapped_ns: float | None = None
     """Nanoseconds of work that get a launch of their own, if no host call waits for them."""
-    counted: tuple[str, ...] | None = None
+    host_loops: tuple[str, ...] | None = None
     """Dims whose loops run on the host: every point is a launch, with buffers of its own."""
-    kernel: AttentionKernel | None = None
+    attention_kernel: AttentionKernel | None = None
     """The kernel of attention to compare with equations; the backend's own by default."""
     prices: Prices | None = None
     """Prices of work; by default those that `recurra calibrate` found on this machine."""
@@ -57,30 +57,30 @@ class Tuning:
     def aimed(self, target: Target) -> Target:
         """The target with the properties that are set here.
 
-        If `rows` is set, there are tiles also for steps that are long `enough`.
+        If `tile_rows` is set, steps of any length are tiled.
         """
         new = {f.name: x for f in fields(Target) if (x := getattr(self, f.name)) is not None}
-        if "rows" in new:
-            new.setdefault("enough", inf)
+        if "tile_rows" in new:
+            new.setdefault("untiled_step_ns", inf)
         return replace(target, **new)
 
 
 class Knobs(TypedDict, total=False):
     """The fields of `Tuning` as keywords of `compile`, for type checkers."""
 
-    axes: bool
-    last: bool | None
-    single: bool
-    chunk: int | None
-    held: float | None
-    strip: int | None
-    attention: bool | None
-    given: int
-    diagonals: float
-    rows: int | None
-    enough: float | None
-    asking: float | None
-    behind: float | None
-    counted: tuple[str, ...] | None
-    kernel: AttentionKernel | None
+    vectorized: bool
+    batch_last: bool | None
+    single_launch: bool
+    launch_steps: int | None
+    memory_price: float | None
+    tile_points: int | None
+    fused_attention: bool | None
+    min_peeled_points: int
+    min_skew_gain: float
+    tile_rows: int | None
+    untiled_step_ns: float | None
+    poll_steps: float | None
+    min_overlapped_ns: float | None
+    host_loops: tuple[str, ...] | None
+    attention_kernel: AttentionKernel | None
     prices: Prices | None

@@ -17,7 +17,7 @@ from operator import add
 from typing import Any, Generic
 
 from recurra.analysis.data_conditions import NOTHING, Decided
-from recurra.analysis.program_tracer import Tracer
+from recurra.analysis.graph_builder import GraphBuilder
 from recurra.errors import RecurraError, here
 from recurra.frontend.gradient_paths import (
     as_defined,
@@ -63,8 +63,8 @@ from recurra.polyhedral.dependence import readers
 
 def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
     """Set `.grad` of each of `wrt` (default: the program's parameters), in its own shape."""
-    tracer = loss.tracer
-    leaves = tracer.params if wrt is None else _leaves(wrt)
+    builder = loss.builder
+    leaves = builder.params if wrt is None else _leaves(wrt)
     if loss.shape:
         raise RecurraError.at_user_line(
             "backward() needs a scalar loss",
@@ -74,8 +74,8 @@ def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
     _expect_averaged(loss, leaves)
     loss = _named(loss)
     names = {p.name for p in leaves}
-    params = {p.name for p in tracer.params}
-    graph = as_defined(snapshot(tracer), names | params)
+    params = {p.name for p in builder.params}
+    graph = as_defined(snapshot(builder), names | params)
     passed = passing(graph) - (set() if through_updates else params)
     needed = paths_between(graph, loss.name, names, passed)
     reached = [p for p in leaves if p.name in needed]
@@ -85,15 +85,15 @@ def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
         if p.grad is not None:
             raise RecurraError.at_user_line(
                 f"{p.name} has a gradient already",
-                facts=f"of {tracer.nodes[p.grad.name].loc}; gradients do not add up by themselves",
+                facts=f"of {builder.nodes[p.grad.name].loc}; gradients do not add up by themselves",
                 hint="(first + second).backward(), or name what each is for: backward(wrt=...)",
             )
     nonzero = dependence_conditions(graph, loss.name, needed & passed)
     by_data = decided_paths(graph, loss.name, needed & passed)
-    cotangents = _Cotangents(loss.kind, tracer, graph, needed, passed, nonzero, by_data)
+    cotangents = _Cotangents(loss.kind, builder, graph, needed, passed, nonzero, by_data)
     cotangents.seed(loss)
     cotangents.propagate()
-    tracer.gradients += 1
+    builder.gradients += 1
     _refuse_later_branches(loss, {p: cotangents.handle[p.name] for p in reached}, through_updates)
     for p in reached if wrt is None else leaves:
         p.grad = cotangents.handle[p.name] if p.name in needed else None
@@ -156,19 +156,19 @@ def _refuse_later_branches(
     loss: Tensor, gradients: Mapping[Any, Tensor], through_updates: bool
 ) -> None:
     """Check, when the program is finished, that no branch on a gradient path was added later."""
-    tracer, line = loss.tracer, here()
-    taken = tracer.gradients
+    builder, line = loss.builder, here()
+    taken = builder.gradients
 
     def check(_: Graph) -> None:
         later = {
             name: late
-            for name, branches in tracer.branches.items()
+            for name, branches in builder.branches.items()
             if (late := [b for b in branches if b.gradients >= taken])
         }
-        params = {p.name for p in tracer.params}
+        params = {p.name for p in builder.params}
         if later.keys() <= params:
             return
-        graph = snapshot(tracer)
+        graph = snapshot(builder)
         passed = passing(graph) - (params & later.keys() if through_updates else params)
         for p, gradient in gradients.items():  # written by hand: w[i + 1] = w - w.grad * lr
             if p.name in later and gradient.name in written_from(graph, later[p.name], params):
@@ -184,7 +184,7 @@ def _refuse_later_branches(
                     loc=missed[0].loc,
                 )
 
-    tracer.checks.append(check)
+    builder.checks.append(check)
 
 
 @dataclass
@@ -192,7 +192,7 @@ class _Cotangents(Generic[Tensor]):
     """The cotangents ∇x of all x in `needed`, declared first because they may be recursive."""
 
     kind: type[Tensor]
-    tracer: Tracer
+    builder: GraphBuilder
     graph: Graph
     needed: set[str]
     passed: set[str]
@@ -206,35 +206,35 @@ class _Cotangents(Generic[Tensor]):
         for name in here:
             node = self.graph[name]
             assert not isinstance(node.type, Tuple)
-            declared = self.tracer.declare_choice(f"d_{name}", node.domain, node.type)
-            self.handle[name] = self.kind(self.tracer, Ref(declared.name, node.domain.identity))
+            declared = self.builder.declare_choice(f"d_{name}", node.domain, node.type)
+            self.handle[name] = self.kind(self.builder, Ref(declared.name, node.domain.identity))
 
     def seed(self, loss: Tensor) -> None:
         op = replace(zeros(loss.type), value=1.0)
-        ones = self.tracer.emit(op, (), Domain(), "one")
-        self.terms[loss.name].append(self.kind(self.tracer, Ref(ones.name)))
+        ones = self.builder.emit(op, (), Domain(), "one")
+        self.terms[loss.name].append(self.kind(self.builder, Ref(ones.name)))
 
     def propagate(self) -> None:
         through = self.needed & self.passed
         for name in list(self.graph.nodes):
             if name in through:
-                self.tracer.line = self.graph[name].loc
+                self.builder.line = self.graph[name].loc
                 try:
                     self._through(self.graph[name])
                 finally:
-                    self.tracer.line = None
+                    self.builder.line = None
         for name, terms in self.terms.items():
             own = self.handle[name]
             total = reduce(add, terms) if terms else own.apply(zeros(own.type))
-            self.tracer.define(own.name, TRUE, total.ref)
+            self.builder.define(own.name, TRUE, total.ref)
 
     def _through(self, node: Node) -> None:
         """Add the cotangents that `node` contributes to its operands."""
         if not any(a.name in self.needed for a in node.args):
             return
         g = self.handle[node.name]
-        y = self.kind(self.tracer, self.graph.read(node.name))
-        xs = [self.kind(self.tracer, a, indexed=True) for a in node.args]
+        y = self.kind(self.builder, self.graph.read(node.name))
+        xs = [self.kind(self.builder, a, indexed=True) for a in node.args]
         grads = (
             self._elementwise(node, g, y, xs)
             if isinstance(node.op, Elementwise)
@@ -245,7 +245,7 @@ class _Cotangents(Generic[Tensor]):
                 nonzero = self.nonzero.get(node.name, TRUE)
                 when = nonzero if has_slope(d, g, [y, *xs]) else TRUE
                 d = self._where_decided(node, a, d)
-                pulled = pull(self.tracer, self.graph, node, k, d, when, nonzero)
+                pulled = pull(self.builder, self.graph, node, k, d, when, nonzero)
                 if pulled is not None:
                     self.terms[a.name].append(pulled)
 
@@ -258,7 +258,7 @@ class _Cotangents(Generic[Tensor]):
         for c in sorted(decided, key=str):
             zero, truth = (
                 gradient.apply(zeros(gradient.type)),
-                self.kind(self.tracer, c.ref, indexed=True),
+                self.kind(self.builder, c.ref, indexed=True),
             )
             sides = (gradient, zero) if c.holds else (zero, gradient)
             gradient = pointwise(self.kind, Cond, truth, *sides)
@@ -287,7 +287,7 @@ class _Cotangents(Generic[Tensor]):
 
 
 def pull(
-    tracer: Tracer,
+    builder: GraphBuilder,
     graph: Graph,
     node: Node,
     index: int,
@@ -301,7 +301,7 @@ def pull(
         when: the condition at the reader's point under which it contributes.
         nonzero: the condition outside which `gradient` is 0, so that sums may omit those points.
     """
-    inverses = invert(tracer, graph, node, index, when)
+    inverses = invert(builder, graph, node, index, when)
     bends = bool(node.args[index].slices) and rows_bend(graph, node)
     # without free dims there is no sum that could become a recurrence: products may be split
     terms = [_term(gradient, node, inv, nonzero, bends or not inv.free) for inv in inverses]
@@ -318,7 +318,7 @@ def _term(gradient: Tensor, node: Node, inv: Inverse, nonzero: Expr, split: bool
     if inv.ref.slices and not all(_implied(g, value.domain) for g in edges):
         # picking an element reads the value even where there is no reader
         value = _view(_ended(gradient), inv.by)
-        value, edges = _guarded(gradient.tracer, value, both(*edges), inv), []
+        value, edges = _guarded(gradient.builder, value, both(*edges), inv), []
     for e, r in zip(inv.ref.index, inv.source, strict=True):
         if isinstance(e, Slice):
             value = _unslice(value, e, r, guards, split)
@@ -328,7 +328,7 @@ def _term(gradient: Tensor, node: Node, inv: Inverse, nonzero: Expr, split: bool
     nonzero = substitute(nonzero, inv.by)
     if _is_box(nonzero, value.domain):
         nonzero = TRUE  # sums over all of a dim cost little more, and keep their order free
-    return _total(_guarded(gradient.tracer, value, cond, inv), inv, nonzero, split)
+    return _total(_guarded(gradient.builder, value, cond, inv), inv, nonzero, split)
 
 
 def _is_box(condition: Expr, domain: Domain) -> bool:
@@ -373,7 +373,7 @@ def _view(gradient: Tensor, by: dict[str, Expr | int]) -> Tensor:
     """Substitute the reader's dims in the read of `gradient`."""
     if all(isinstance(e, Sym) and e.name == p for p, e in by.items()):
         return gradient
-    return gradient.kind(gradient.tracer, gradient.ref.at(by), indexed=True)
+    return gradient.kind(gradient.builder, gradient.ref.at(by), indexed=True)
 
 
 def _unslice(
@@ -395,24 +395,24 @@ def _unslice(
 
 def _ended(value: Tensor) -> Tensor:
     """Clamp axis lengths at 0 where `value` is not defined: f32[B-t] becomes f32[max(B-t,0)]."""
-    dims = set(value.tracer.dim_names())
+    dims = set(value.builder.dim_names())
     for k, n in enumerate(value.type.shape):
         if symbols(n) & dims and (size := maximum(n, 0)) != n:
             value = value.apply(Cut(axis=k, start=0, size=size), value)
     return value
 
 
-def _guarded(tracer: Tracer, value: Tensor, cond: Expr, inv: Inverse) -> Tensor:
+def _guarded(builder: GraphBuilder, value: Tensor, cond: Expr, inv: Inverse) -> Tensor:
     """`value` where `cond` holds, else zero, over the whole box of the inverse."""
     have = value.domain
     if cond == TRUE and all(r == inv.ranges[r.dim] for r in have):
         return value
-    dims = (symbols(cond) & set(tracer.dim_names())) | set(have.dims)
-    node = tracer.declare_choice("guarded", tracer.domain(dims, inv.ranges), value.type)
-    tracer.define(node.name, cond, value.ref)
+    dims = (symbols(cond) & set(builder.dim_names())) | set(have.dims)
+    node = builder.declare_choice("guarded", builder.domain(dims, inv.ranges), value.type)
+    builder.define(node.name, cond, value.ref)
     if cond != TRUE:
-        tracer.define(node.name, negate(cond), value.apply(zeros(value.type)).ref)
-    return value.kind(tracer, node.ref)
+        builder.define(node.name, negate(cond), value.apply(zeros(value.type)).ref)
+    return value.kind(builder, node.ref)
 
 
 def _total(value: Tensor, inv: Inverse, nonzero: Expr, split: bool) -> Tensor:
@@ -437,7 +437,7 @@ def _summed(value: Tensor, index: tuple[Index, ...], split: bool) -> Tensor:
     product = summed(value, index) if split else None
     if product is not None:
         return product
-    value = value.kind(value.tracer, Ref(_named(value).name, index), indexed=True)
+    value = value.kind(value.builder, Ref(_named(value).name, index), indexed=True)
     axes = tuple(range(len(value.ref.slices)))
     return value.apply(Sum(axes=axes), value) if axes else value
 
@@ -451,6 +451,6 @@ def _named(value: Tensor) -> Tensor:
     """Return a read of an equation at the identity, adding an equation for any other read."""
     if value.graph.is_identity(value.ref):
         return value
-    node = value.tracer.declare_choice("pulled", value.domain, value.type)
-    value.tracer.define(node.name, TRUE, value.ref)
-    return value.kind(value.tracer, node.ref)
+    node = value.builder.declare_choice("pulled", value.domain, value.type)
+    value.builder.define(node.name, TRUE, value.ref)
+    return value.kind(value.builder, node.ref)

@@ -22,7 +22,7 @@ def axes_of(x: Operand, axis: Axes) -> tuple[int, ...]:
                 facts=f"the tensor is {x!r}: axes are counted, dims are read over",
                 hint=f"write x[{_read_over(x, str(a))}].sum(axis=0) for a dim, "
                 "x.sum(axis=0) for an axis"
-                if str(a) in x.tracer.dim_names()
+                if str(a) in x.builder.dim_names()
                 else "write rc.maximum(x, y) of two tensors, x.max(axis=0) along an axis",
             )
         if not -rank <= int(a) < rank:
@@ -38,7 +38,7 @@ def axes_of(x: Operand, axis: Axes) -> tuple[int, ...]:
 
 def _read_over(operand: Operand, dim: str) -> str:
     """The text of the index that reads all points of a dim, for an error."""
-    ranges = operand.domain if dim in operand.domain.dims else operand.tracer.domain({dim})
+    ranges = operand.domain if dim in operand.domain.dims else operand.builder.domain({dim})
     return ", ".join(f"{r.lo}:{r.hi}" if r.dim == dim else r.dim for r in ranges)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recurra.analysis.data_conditions import Taken, decided, decision, is_decided, takers
-from recurra.analysis.program_tracer import current
+from recurra.analysis.graph_builder import current
 from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.dims import Index
 from recurra.frontend.functions import where

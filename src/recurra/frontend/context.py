@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 from numpy.typing import ArrayLike
 
 from recurra.analysis.argument_checks import expecting
-from recurra.analysis.program_tracer import Tracer, current, enter, leave
+from recurra.analysis.graph_builder import GraphBuilder, current, enter, leave
 from recurra.errors import DomainError, RecurraError, at_the_users_line, caller
 from recurra.frontend.dims import Index
 from recurra.frontend.dynamic_bounds import resolved, until
@@ -82,7 +82,7 @@ class Context:
         names = dims.split() if isinstance(dims, str) else dims
         self.names = None if names is None else list(names)
         self.num_dims = num_dims if self.names is None else len(self.names)
-        self.tracer = Tracer()
+        self.builder = GraphBuilder()
         self.pairs: Pairs = ()
 
     def __enter__(self) -> Any:
@@ -104,9 +104,9 @@ class Context:
             self._expect_same(names, targets is not None)
         else:
             _expect_names([x for pair in names for x in pair])
-            self.tracer.dims = [Dim(Range(d, Sym(n))) for d, n in names]
+            self.builder.dims = [Dim(Range(d, Sym(n))) for d, n in names]
             self.pairs = tuple((Index(Sym(d)), Index(Sym(n))) for d, n in names)
-        enter(self.tracer)
+        enter(self.builder)
         return self.pairs[0] if is_pair else self.pairs
 
     def _expect_same(self, names: list[tuple[str, str]], are_read: bool) -> None:
@@ -127,12 +127,12 @@ class Context:
     ) -> None:
         leave()
         if kind is None:
-            _name_after_variables(self.tracer, caller().f_locals)
+            _name_after_variables(self.builder, caller().f_locals)
 
     @property
     def graph(self) -> Graph:
         """The program as equations, before any pass."""
-        return self.tracer.graph()
+        return self.builder.graph()
 
     @partial(
         expecting,
@@ -183,8 +183,8 @@ class Context:
             return other(self, {} if bounds is None else bounds)
         sizes = self._sizes({} if bounds is None else bounds)
         more = by_new_names(knobs)
-        inputs = [n.name for n in self.tracer.nodes.values() if isinstance(n.op, Input)]
-        expect_known(more, [d.name.upper() for d in self.tracer.dims], inputs)
+        inputs = [n.name for n in self.builder.nodes.values() if isinstance(n.op, Input)]
+        expect_known(more, [d.name.upper() for d in self.builder.dims], inputs)
         options = CompileOptions(
             backend=backend,
             memory=memory,
@@ -198,7 +198,7 @@ class Context:
         )
         options = options.but(more).filled(_OPTIONS.get())
         with at_the_users_line():
-            return fitted(lambda chosen: Executable(self.tracer, sizes, chosen), options)
+            return fitted(lambda chosen: Executable(self.builder, sizes, chosen), options)
 
     def _sizes(self, bounds: object) -> dict[str, object]:
         """The bounds by name; raises DomainError if one of them is a dim.
@@ -207,7 +207,7 @@ class Context:
         {N: B * T}.
         """
         if not isinstance(bounds, Mapping):
-            ends = [str(d.hi) for d in self.tracer.dims]
+            ends = [str(d.hi) for d in self.builder.dims]
             raise RecurraError.at_user_line(
                 f"bounds are given by their names, not as {type(bounds).__name__}",
                 facts=f"this program has the bounds {', '.join(ends)}",
@@ -221,7 +221,7 @@ class Context:
                 hint="call it otherwise, if that was the name of a bound",
             )
         sizes = {str(unwrap(k)): until(v) if isinstance(v, Read) else v for k, v in bounds.items()}
-        for d in self.tracer.dims:
+        for d in self.builder.dims:
             if d.name in sizes:
                 raise DomainError.at_user_line(
                     f"{d.name} is a dim, no bound",
@@ -274,9 +274,9 @@ class Context:
         )
 
     def __repr__(self) -> str:
-        dims = " ".join(d.name for d in self.tracer.dims)
-        names = ", ".join(self.tracer.logs) or "nothing"
-        return f'rc.Context(dims="{dims}") of {len(self.tracer.nodes)} equations, gives {names}'
+        dims = " ".join(d.name for d in self.builder.dims)
+        names = ", ".join(self.builder.logs) or "nothing"
+        return f'rc.Context(dims="{dims}") of {len(self.builder.nodes)} equations, gives {names}'
 
     def _repr_html_(self) -> str:
         return code_html(str(self.graph))
@@ -383,37 +383,39 @@ def _pairs(targets: Sequence[ast.expr], count: int) -> list[tuple[str, str]] | N
     return [(d, b if b.strip("_") and every.count(b) == 1 else _bound(d)) for d, b in found]
 
 
-def _name_after_variables(tracer: Tracer, variables: Mapping[str, object]) -> None:
+def _name_after_variables(builder: GraphBuilder, variables: Mapping[str, object]) -> None:
     """Rename equations after the user's variables that hold them.
 
     An equation in no variable gives up its name to one that needs it. An equation in a variable
     does so only for an input, because runs refer to inputs by name.
     """
-    by_variable = _by_variable(tracer, variables)
-    fixed = tracer.final | {x.name for k, x in by_variable.items() if x.name == k}
-    others = tracer.nodes.keys() - {x.name for x in by_variable.values()} - fixed
+    by_variable = _by_variable(builder, variables)
+    fixed = builder.final | {x.name for k, x in by_variable.items() if x.name == k}
+    others = builder.nodes.keys() - {x.name for x in by_variable.values()} - fixed
     names: dict[str, str] = {}
-    taken = set(tracer.nodes)
+    taken = set(builder.nodes)
     for name, x in [*by_variable.items()] * 2:  # the second pass uses names given up in the first
-        makes_room = name in others or isinstance(tracer.nodes[x.name].op, Input)
+        makes_room = name in others or isinstance(builder.nodes[x.name].op, Input)
         is_free = name not in taken or makes_room
         if is_free and x.name not in fixed | names.keys() and name not in fixed:
             names[x.name] = name
             taken = taken - {x.name} | {name}
-    for name in [n for n in names.values() if n in tracer.nodes and n not in names]:
+    for name in [n for n in names.values() if n in builder.nodes and n not in names]:
         names[name] = next(n for k in count(2) if (n := f"{name}_{k}") not in taken)
         taken.add(names[name])
-    tracer.rename(names)
+    builder.rename(names)
 
 
-def _by_variable(tracer: Tracer, variables: Mapping[str, object]) -> dict[str, RecurrentTensor]:
+def _by_variable(
+    builder: GraphBuilder, variables: Mapping[str, object]
+) -> dict[str, RecurrentTensor]:
     """The program's tensors by the variables that hold them, and inputs by their keys in dicts."""
     dicts = [cast("dict[object, object]", x) for x in variables.values() if isinstance(x, dict)]
     found = {
         k: x
         for k, x in chain(*(d.items() for d in dicts), variables.items())
-        if isinstance(x, RecurrentTensor) and x.tracer is tracer and x.name in tracer.nodes
-        if k in variables or isinstance(tracer.nodes[x.name].op, Input)
+        if isinstance(x, RecurrentTensor) and x.builder is builder and x.name in builder.nodes
+        if k in variables or isinstance(builder.nodes[x.name].op, Input)
     }
     return {k: x for k, x in found.items() if isinstance(k, str) and k.isidentifier()}
 

@@ -15,7 +15,7 @@ from recurra.frontend.functions import box_of, uniform
 from recurra.frontend.index_arguments import Size, unwrap
 from recurra.frontend.operator_table import operator
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.frontend.tensor_conversion import counted
+from recurra.frontend.tensor_conversion import positions
 from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr
 
@@ -71,7 +71,7 @@ def arange(
             facts="between ends that are bounds it counts by 1",
             hint=f"count, then multiply: rc.arange(n) * {step} + {start}",
         )
-    found = counted(RecurrentTensor, ends[1] - ends[0]) + as_tensor(start)
+    found = positions(RecurrentTensor, ends[1] - ends[0]) + as_tensor(start)
     return found if dtype is None else found.cast(dtype)
 
 

@@ -30,7 +30,7 @@ def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
             facts="an equation gives a value as a whole, at the points that its brackets name",
             hint=f"write all of them: {point} = rc.stack([..]), or rc.where(rc.arange(n) == k, ..)",
         )
-    if x.name not in x.tracer.branches:
+    if x.name not in x.builder.branches:
         raise DomainError.at_user_line(
             f"{x.called} already has its equation",
             facts=f"it is {x!r}, an expression, which has a value at every point",
@@ -68,15 +68,15 @@ def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
     for r in node.domain:
         where += _edges(r, inverse.get(r.dim, r.sym), value.domain, node.domain, where)
     folded = ex.TRUE in conditions
-    x.tracer.define(x.name, ex.both(*where), value.ref.at(inverse), folded)
+    x.builder.define(x.name, ex.both(*where), value.ref.at(inverse), folded)
 
 
 def _name_after_variable(target: Operand) -> None:
     """Rename a declared tensor without branches after the user's variable, if that name is free."""
-    name, tracer = target.called, target.tracer
-    is_new = target.name not in tracer.final and tracer.branches.get(target.name) == []
-    if is_new and not target.indexed and name.isidentifier() and name not in tracer.nodes:
-        tracer.rename({target.name: name})
+    name, builder = target.called, target.builder
+    is_new = target.name not in builder.final and builder.branches.get(target.name) == []
+    if is_new and not target.indexed and name.isidentifier() and name not in builder.nodes:
+        builder.rename({target.name: name})
 
 
 def _of_shape(target: Operand, value: Tensor, declared: Type) -> Tensor:
@@ -108,7 +108,7 @@ def _ranges(
         if not isinstance(e, slice):
             continue
         s = range_of(e, r)
-        if (symbols(s.lo) | symbols(s.hi)) & set(target.tracer.dim_names()):
+        if (symbols(s.lo) | symbols(s.hi)) & set(target.builder.dim_names()):
             _fixed_place(target, e, r)
         inside = [*ex.between(r.sym, s.lo, s.hi)]
         inside += [ex.compare("==", (r.sym - s.lo) % s.step, 0)] if s.step != 1 else []
@@ -131,9 +131,9 @@ def _row(target: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor
     at = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
     part = Range(extent.dim, ex.minimum(slice_.hi, extent.hi), slice_.lo)
     ranges = {d.dim: d for d in value.domain} | {extent.dim: part}
-    box = target.tracer.domain(set(ranges), ranges)
-    node = target.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
-    return value.kind(target.tracer, node.ref)
+    box = target.builder.domain(set(ranges), ranges)
+    node = target.builder.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
+    return value.kind(target.builder, node.ref)
 
 
 def _edges(extent: Range, expr: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
@@ -148,7 +148,7 @@ def _edges(extent: Range, expr: Any, have: Domain, box: Domain, where: list[Expr
 
 def _fixed_place(target: Operand, expr: Any, extent: Range) -> Expr | int:
     """A place that mentions no dims, as in x[b, i, 0] = ..; raises DomainError for others."""
-    if isinstance(expr, slice) or symbols(expr) & set(target.tracer.dim_names()):
+    if isinstance(expr, slice) or symbols(expr) & set(target.builder.dim_names()):
         raise DomainError.at_user_line(
             f"{target.name} cannot be defined at {written(expr)}",
             facts=f"the place of dim {extent.dim} must be {extent.dim}, {extent.dim}+c, "

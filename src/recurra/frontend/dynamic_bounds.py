@@ -63,7 +63,7 @@ def until(
             hint="leave it out: what is best where the program runs is taken",
         )
     if max is None:
-        return Until(done, done.tracer, first, NEVER, here(), steps)
+        return Until(done, done.builder, first, NEVER, here(), steps)
     most = _whole(max)
     if not 1 <= most < NEVER:
         raise DomainError.at_user_line(
@@ -71,7 +71,7 @@ def until(
             facts="tensors over a dim that the data end are given this much room",
             hint="max=100",
         )
-    return Until(done, done.tracer, first, most, here(), steps)
+    return Until(done, done.builder, first, most, here(), steps)
 
 
 def resolved(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from string import ascii_letters
 from typing import Any
 
 from recurra.analysis.argument_checks import expecting
-from recurra.analysis.program_tracer import Tracer, current
+from recurra.analysis.graph_builder import GraphBuilder, current
 from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.axes import axis_of
 from recurra.frontend.dims import Dims, Index
@@ -35,22 +35,23 @@ from recurra.ops.source import Input
 
 def dims_of(domain: object) -> Domain:
     """The domain over the user's dims, (b, i, t); raises RecurraError for anything else."""
-    tracer = current()
+    builder = current()
     if not isinstance(domain, Sequence) or isinstance(domain, str):
         raise RecurraError.at_user_line(
             f"{domain} is no domain",
-            facts=f"a domain is a tuple of dims, of {', '.join(tracer.dim_names()) or 'none'} here",
+            facts="a domain is a tuple of dims, of "
+            f"{', '.join(builder.dim_names()) or 'none'} here",
             hint=f"write domain=({domain},)"
             if not isinstance(domain, int)
             else f"dims come first, the shape of a point second: domain=(), shape=({domain},)",
         )
     names = [str(unwrap(d)) for d in domain]
     for n in names:
-        if n not in tracer.dim_names():
-            bound = next((d.name for d in tracer.dims if str(d.hi) == n), None)
+        if n not in builder.dim_names():
+            bound = next((d.name for d in builder.dims if str(d.hi) == n), None)
             raise RecurraError.at_user_line(
                 f"{n} is no dim of this context",
-                facts=f"its dims are {', '.join(tracer.dim_names()) or 'none'}"
+                facts=f"its dims are {', '.join(builder.dim_names()) or 'none'}"
                 + (f", and {n} is the bound of {bound}" if bound else ""),
                 hint=f"write {bound}" if bound else "dims come first, the shape of a point second",
             )
@@ -61,7 +62,7 @@ def dims_of(domain: object) -> Domain:
                 facts="a domain is a set of dims: a tensor has one value for each point of them",
                 hint=f"write domain=({once}{',' if once in names else ''})",
             )
-    return tracer.domain(set(names))
+    return builder.domain(set(names))
 
 
 def box_of(domain: Dims) -> Domain:
@@ -107,25 +108,25 @@ def like(of: object, domain: Dims = (), name: str | None = None) -> RecurrentTen
 
 def named(of: object, domain: Dims, name: str) -> RecurrentTensor:
     """Declare a tensor with a final name; a second one of that name is called x_2."""
-    tracer = current()
-    if name not in tracer.final:
-        tracer.free(name)
+    builder = current()
+    if name not in builder.final:
+        builder.free(name)
     x = declared(of, domain, name)
-    tracer.final.add(x.name)
+    builder.final.add(x.name)
     return x
 
 
 def declared(of: object, domain: Dims, stem: str) -> RecurrentTensor:
     """Declare a tensor, named after `stem` until a variable holds it."""
-    tracer = current()
-    node = tracer.declare(stem, box_of(domain), type_of(of))
-    return RecurrentTensor(tracer, node.ref)
+    builder = current()
+    node = builder.declare(stem, box_of(domain), type_of(of))
+    return RecurrentTensor(builder, node.ref)
 
 
 def bound(name: str) -> Index:
     """Declare a bound of no dim, a number for `compile`: N = rc.bound("N"), then {.., N: 5}."""
-    tracer = current()
-    taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
+    builder = current()
+    taken = {str(e) for d in builder.dims for e in (d.name, d.hi)}
     argument: Any = name
     if not isinstance(argument, str) or not is_word(name) or name in taken:
         raise RecurraError.at_user_line(
@@ -136,7 +137,7 @@ def bound(name: str) -> Index:
             f"{', '.join(sorted(taken)) or 'none'}",
             hint='N = rc.bound("N")',
         )
-    tracer.bounds.append(name)
+    builder.bounds.append(name)
     return Index(Sym(name))
 
 
@@ -158,17 +159,17 @@ def input(of: object, domain: Dims = (), name: str | None = None) -> RecurrentTe
     The key there is `name`, any text; by default the name of the variable. Raises RecurraError if
     another input has it.
     """
-    tracer, type_ = current(), type_of(of)
+    builder, type_ = current(), type_of(of)
     if name is not None:
-        _expect_input_name(tracer, name)
-        tracer.free(name)
+        _expect_input_name(builder, name)
+        builder.free(name)
     op = Input(dtype=type_.dtype, shape=type_.shape)
-    node = tracer.emit(op, (), box_of(domain), "input" if name is None else name)
-    tracer.final |= set() if name is None else {node.name}
-    return RecurrentTensor(tracer, node.ref)
+    node = builder.emit(op, (), box_of(domain), "input" if name is None else name)
+    builder.final |= set() if name is None else {node.name}
+    return RecurrentTensor(builder, node.ref)
 
 
-def _expect_input_name(tracer: Tracer, name: str) -> None:
+def _expect_input_name(builder: GraphBuilder, name: str) -> None:
     """Raise RecurraError for an empty name, or one that another input has."""
     if not name:
         raise RecurraError.at_user_line(
@@ -176,8 +177,8 @@ def _expect_input_name(tracer: Tracer, name: str) -> None:
             facts="a run is given its array by its name",
             hint="leave name out: it is then called as the variable that holds it",
         )
-    first = tracer.nodes.get(name)
-    if first is not None and isinstance(first.op, Input) and name in tracer.final:
+    first = builder.nodes.get(name)
+    if first is not None and isinstance(first.op, Input) and name in builder.final:
         raise RecurraError.at_user_line(
             f"two inputs are called {name!r}",
             facts="a run is given one array of each name"
@@ -288,9 +289,9 @@ def uniform(
     The first and the last coordinate (of domain and element) are the counter of the generator; the
     others form its key, so that one key serves a whole batch of rows.
     """
-    tracer = current()
+    builder = current()
     box = domain if isinstance(domain, Domain) else box_of(domain)
-    box = box if len(box) else tracer.domain(set(tracer.members))
+    box = box if len(box) else builder.domain(set(builder.members))
     shape = (shape,) if isinstance(shape, int) else shape
     sizes: tuple[Any, ...] = shape
     if not all(isinstance(n, int) for n in sizes):
@@ -299,13 +300,13 @@ def uniform(
             facts="its sizes are numbers, also when the bounds are not known",
             hint="draw over a dim, and read its points: rc.uniform((t,))[0:T]",
         )
-    tracer.draws += 1
+    builder.draws += 1
     dims = list(box.identity)
     last = [] if shape else dims[1:][-1:]  # else the position of an element is the last coordinate
     key, counter = tuple(dims[1 : len(dims) - len(last)]), (*dims[:1], *last)
-    op = Uniform(id=tracer.draws, key=key, counter=counter, shape=shape, dtype=dtype_name(dtype))
-    node = tracer.emit(op, (), box, "u")
-    return RecurrentTensor(tracer, node.ref)
+    op = Uniform(id=builder.draws, key=key, counter=counter, shape=shape, dtype=dtype_name(dtype))
+    node = builder.emit(op, (), box, "u")
+    return RecurrentTensor(builder, node.ref)
 
 
 @operator("rc.permutation(size=3, at=t % 3)", "rng.permutation", "torch.randperm")
@@ -316,14 +317,14 @@ def permutation(size: Size, at: Size, domain: Dims = ()) -> RecurrentTensor:
     rc.permutation(B * T, at=m * N + n, domain=(i, e)) is minibatch m of epoch e, of N samples. All
     `at` from 0 to size - 1 give every position once.
     """
-    tracer = current()
+    builder = current()
     key = dims_of(domain)
     place = unwrap(at)
-    mentioned = {d for d in tracer.dim_names() if d in symbols(place)}
-    tracer.draws += 1
-    op = Permutation(id=tracer.draws, size=unwrap(size), at_=place, key=key.identity)
-    node = tracer.emit(op, (), tracer.domain({*key.dims, *mentioned}), "shuffled")
-    return RecurrentTensor(tracer, node.ref)
+    mentioned = {d for d in builder.dim_names() if d in symbols(place)}
+    builder.draws += 1
+    op = Permutation(id=builder.draws, size=unwrap(size), at_=place, key=key.identity)
+    node = builder.emit(op, (), builder.domain({*key.dims, *mentioned}), "shuffled")
+    return RecurrentTensor(builder, node.ref)
 
 
 @operator("rc.normal(domain=(t,), shape=(2, 3))", "rng.standard_normal", "torch.randn")
@@ -364,7 +365,7 @@ def call(
     without the dims in `batch`) is the last argument, and the token of the next call the last
     result.
     """
-    tracer = current()
+    builder = current()
     whole = tuple(str(unwrap(d)) for d in batch)
     ranges = [domain[d] for d in whole]
     args = [_over_all(x, ranges) for x in xs]
@@ -374,12 +375,12 @@ def call(
         args.append(token.ref)
         types.append(("i32", ()))
     op = Call(fn=fn, results=tuple(types), batch_dims=whole)
-    node = tracer.emit(op, tuple(args), domain.without(*whole), stem)
+    node = builder.emit(op, tuple(args), domain.without(*whole), stem)
     out: list[RecurrentTensor] = []
     for k in range(len(types)):
         read = node.ref
-        item = tracer.emit(Item(k=k), (read,), node.domain, f"{stem}_{k}")
-        x = RecurrentTensor(tracer, item.ref)
+        item = builder.emit(Item(k=k), (read,), node.domain, f"{stem}_{k}")
+        x = RecurrentTensor(builder, item.ref)
         for r in ranges if k < len(results) else ():
             x = x.index(r.sym - r.lo, axis=0)
         out.append(x)
@@ -392,25 +393,25 @@ def _over_all(tensor: RecurrentTensor, ranges: Sequence[Range]) -> Ref:
     if not varying:
         return tensor.ref
     if not tensor.graph.is_identity(tensor.ref):
-        tensor = RecurrentTensor(tensor.tracer, tensor.graph.read(_equation_of(tensor, "operand")))
+        tensor = RecurrentTensor(tensor.builder, tensor.graph.read(_equation_of(tensor, "operand")))
     whole = {r.dim: Slice(r.lo, r.hi) for r in varying}
     return Ref(tensor.name, tuple(whole.get(str(e), e) for e in tensor.ref.index))
 
 
 def output(*unnamed: RecurrentTensor, **tensors: RecurrentTensor) -> None:
     """Keep tensors as outputs: after a run, `result[name]` has their values at all points."""
-    tracer = current()
+    builder = current()
     if unnamed:
         raise RecurraError.at_user_line(
             "an output has a name, which a run gives its value by",
             facts=f"{unnamed[0]!r} has none",
             hint="write rc.output(x=x), or rc.output(**tensors) of a dict",
         )
-    taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
+    taken = {str(e) for d in builder.dims for e in (d.name, d.hi)}
     for name, tensor in tensors.items():
         x = as_tensor(tensor)
-        if name in tracer.logs:
-            first = tracer.nodes[tracer.logs[name]]
+        if name in builder.logs:
+            first = builder.nodes[builder.logs[name]]
             raise RecurraError.at_user_line(
                 f"{name} is put out twice",
                 facts=f"it is {first.name}" + (f", of {first.loc}" if first.loc else ""),
@@ -418,8 +419,8 @@ def output(*unnamed: RecurrentTensor, **tensors: RecurrentTensor) -> None:
             )
         free = name.isidentifier() and not iskeyword(name) and name not in taken
         if free:
-            tracer.suggest(x.ref, name)
-        tracer.logs[name] = _equation_of(x, name if free else "output")
+            builder.suggest(x.ref, name)
+        builder.logs[name] = _equation_of(x, name if free else "output")
 
 
 def log(*unnamed: RecurrentTensor, **metrics: RecurrentTensor) -> None:
@@ -443,8 +444,8 @@ def log(*unnamed: RecurrentTensor, **metrics: RecurrentTensor) -> None:
 
 def _equation_of(tensor: RecurrentTensor, name: str) -> str:
     if tensor.indexed and not tensor.graph.is_identity(tensor.ref):
-        tracer = tensor.tracer
-        node = tracer.declare_choice(name, tensor.domain, tensor.type)
-        RecurrentTensor(tracer, node.ref)[node.domain.identity or ()] = tensor
+        builder = tensor.builder
+        node = builder.declare_choice(name, tensor.domain, tensor.type)
+        RecurrentTensor(builder, node.ref)[node.domain.identity or ()] = tensor
         return node.name
     return tensor.name

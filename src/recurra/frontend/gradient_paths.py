@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from recurra.analysis.data_conditions import Decided, decided
 from recurra.analysis.demanded_points import demanded
-from recurra.analysis.program_tracer import Branch, Tracer, disjoint
+from recurra.analysis.graph_builder import Branch, GraphBuilder, disjoint
 from recurra.frontend.tensor_base import Operand
 from recurra.ir.expr import Expr, Logic, both
 from recurra.ir.graph import Graph, Node, Ref, index_symbols
@@ -35,13 +35,13 @@ def passing(graph: Graph) -> set[str]:
     return {n.name for n in pure if _has_gradient(n)}
 
 
-def snapshot(tracer: Tracer) -> Graph:
+def snapshot(builder: GraphBuilder) -> Graph:
     """The graph of the program, with the branches written so far."""
-    nodes = dict(tracer.nodes)
-    for name, branches in tracer.branches.items():
+    nodes = dict(builder.nodes)
+    for name, branches in builder.branches.items():
         op = Merge(when=disjoint([b.when for b in branches]))
         nodes[name] = replace(nodes[name], op=op, args=tuple(b.value for b in branches))
-    return Graph(nodes, (), tuple(tracer.dims))
+    return Graph(nodes, (), tuple(builder.dims))
 
 
 def as_defined(graph: Graph, stop: Collection[str]) -> Graph:
@@ -114,7 +114,7 @@ def has_slope(cotangent: Operand, read: Operand, operands: Sequence[Operand]) ->
 
     Only then may its slope be infinite.
     """
-    nodes, found = read.tracer.nodes, {x.name for x in operands} - {read.name}
+    nodes, found = read.builder.nodes, {x.name for x in operands} - {read.name}
     names = postorder(
         [cotangent.name], lambda n: [] if n == read.name else [a.name for a in nodes[n].args]
     )

@@ -19,7 +19,7 @@ import numpy as np
 
 from recurra.analysis.argument_checks import WrongCall, expecting
 from recurra.analysis.demanded_points import branch_conditions
-from recurra.analysis.program_tracer import current
+from recurra.analysis.graph_builder import current
 from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.frontend.dims import Dims, Index
 from recurra.frontend.functions import call as emit_call
@@ -109,10 +109,10 @@ def call(
     types = tuple(type_of(t) for t in ((argument,) if one else argument))
     _expect_fitting(fn, len(xs))
     tensors = [as_tensor(x) for x in xs]
-    tracer, extra = current(), dims_of((*domain, *batch))
-    box = union(tracer, tuple(tensors), Const(value=0))
+    builder, extra = current(), dims_of((*domain, *batch))
+    box = union(builder, tuple(tensors), Const(value=0))
     ranges = {r.dim: r for r in (*extra, *box)}
-    box = tracer.domain(set(ranges), ranges)
+    box = builder.domain(set(ranges), ranges)
     outer = box.without(*dims_of(batch).dims)
     rows = _read_whole(tensors[0], dims_of(batch).dims) if tensors else Host.rows
     host = _host_function(Host(fn, _name_of(fn), types, one, pure, len(batch), here(), rows))
@@ -122,7 +122,7 @@ def call(
         token = first_token(outer)
         *ys, after = emit_call(host, types, tensors, batch, box, token=token, stem=_name_of(fn))
         in_order(token, after, outer)
-        tracer.finishing[where_taken] = None
+        builder.finishing[where_taken] = None
     return ys[0] if one else tuple(ys)
 
 
@@ -185,9 +185,9 @@ def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:
     zero = as_tensor(0, "i32")
     if not len(outer):
         return zero
-    tracer = current()
-    node = tracer.declare_choice(name, outer, Type("i32"))
-    token = RecurrentTensor(tracer, node.ref)
+    builder = current()
+    node = builder.declare_choice(name, outer, Type("i32"))
+    token = RecurrentTensor(builder, node.ref)
     token[Index(both(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
     return token
 

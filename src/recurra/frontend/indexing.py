@@ -55,10 +55,10 @@ def read(x: Tensor, keys: tuple[object, ...]) -> Tensor:
         axes = [k for k, key in enumerate(keys) if isinstance(key, slice)]
         whole = read(x, tuple(forward[k] or key for k, key in enumerate(keys)))
         out = reshaping.flip(whole, tuple(axes.index(k) for k, f in forward.items() if f))
-        return x.kind(x.tracer, out.ref, indexed=True)
+        return x.kind(x.builder, out.ref, indexed=True)
     index = tuple(index_of(k, r) for k, r in zip(keys, source, strict=True))
-    x.tracer.know(set[str]().union(*map(index_symbols, index)))
-    return x.kind(x.tracer, Ref(x.name, index), indexed=True)
+    x.builder.know(set[str]().union(*map(index_symbols, index)))
+    return x.kind(x.builder, Ref(x.name, index), indexed=True)
 
 
 def _reversed(key: object, extent: Range) -> slice | None:
@@ -77,7 +77,7 @@ def _ring(key: object) -> tuple[Expr | int, Expr | int] | None:
     index, size = (key.graph[a.name].op for a in key.graph[key.name].args)
     if not (isinstance(index, Value) and isinstance(size, Value)):
         return None
-    return None if size.mentions() & set(key.tracer.dim_names()) else (index.expr, size.expr)
+    return None if size.mentions() & set(key.builder.dim_names()) else (index.expr, size.expr)
 
 
 def _on_rings(
@@ -92,8 +92,8 @@ def _on_rings(
     """
     place, (e, size) = max(rings.items())
     own = source.ranges[place]
-    alone = symbols(e) & frozenset(tensor.tracer.dim_names()) == frozenset((own.dim,))
-    if len(rings) == 1 or not alone or source != tensor.tracer.domain(source.dims):
+    alone = symbols(e) & frozenset(tensor.builder.dim_names()) == frozenset((own.dim,))
+    if len(rings) == 1 or not alone or source != tensor.builder.domain(source.dims):
         return _around(tensor, keys, place, e, size)
     dims = tuple(wrap(sym) for sym in source.identity)
     rolled = _around(tensor, (*dims[:place], keys[place], *dims[place + 1 :]), place, e, size)
@@ -102,7 +102,7 @@ def _on_rings(
         return read(
             tensor, (*keys[:place], at if isinstance(at, Slice) else wrap(at), *keys[place + 1 :])
         )
-    whole = tensor.kind(tensor.tracer, rolled.ref)
+    whole = tensor.kind(tensor.builder, rolled.ref)
     return read(whole, (*keys[:place], wrap(own.sym), *keys[place + 1 :]))
 
 
@@ -110,7 +110,7 @@ def _around(
     tensor: Tensor, keys: tuple[object, ...], place: int, expr: Expr | int, size: Expr | int
 ) -> Tensor:
     """Read on one ring: x[(i - 1) % I] is x[i - 1] from i = 1 on, and x[i - 1 + I] before."""
-    box = tensor.tracer.domain(symbols(expr) & set(tensor.tracer.dim_names()))
+    box = tensor.builder.domain(symbols(expr) & set(tensor.builder.dim_names()))
     early, late = ex.compare("<", expr, 0), ex.compare(">=", expr, size)
     near = (ex.compare(">=", expr + size, 0), ex.compare("<", expr - size, size))
     if not all(isl.always(c, box) for c in near):
@@ -125,14 +125,14 @@ def _around(
     if len(at) == 1:
         return at[0][1]
     chosen = choose(*at)
-    return tensor.kind(tensor.tracer, chosen.ref, indexed=True)
+    return tensor.kind(tensor.builder, chosen.ref, indexed=True)
 
 
 def _roll_hint(
     operand: Operand, keys: tuple[object, ...], place: int, expr: Expr | int, size: Expr | int
 ) -> str:
     """The hint for a ring read: to read the whole ring, and roll it."""
-    dim = min(symbols(expr) & set(operand.tracer.dim_names()), default="")
+    dim = min(symbols(expr) & set(operand.builder.dim_names()), default="")
     steps = is_shift(expr, dim)
     if steps is None:
         return f"use a constant instead of {size}"
@@ -145,12 +145,12 @@ def _roll_hint(
 
 def choose(*cases: tuple[Expr, Tensor]) -> Tensor:
     """Merge tensors of one type, each read only where its condition on dims holds."""
-    tracer = cases[0][1].tracer
+    builder = cases[0][1].builder
     mentioned = set[str]().union(*(symbols(when) for when, _ in cases))
-    dims = {r.dim for _, x in cases for r in x.domain} | mentioned & set(tracer.dim_names())
+    dims = {r.dim for _, x in cases for r in x.domain} | mentioned & set(builder.dim_names())
     longest = max((x for _, x in cases), key=lambda x: len(x.shape))
-    node = tracer.declare_choice("where", tracer.domain(dims), longest.type)
-    out = longest.kind(tracer, node.ref)
+    node = builder.declare_choice("where", builder.domain(dims), longest.type)
+    out = longest.kind(builder, node.ref)
     for when, x in cases:
         define(out, (wrap(when),), x)
     return out
@@ -252,7 +252,7 @@ def _hint_without_axes(operand: Operand, keys: tuple[object, ...]) -> str:
             else f"the axes are those of {operand!r}"
         )
     mentioned = set[str]().union(*(symbols(e) for k in keys for e in _parts(k)))
-    dims = [r for d in operand.tracer.dims if {(r := d.range).dim, str(r.hi)} & mentioned]
+    dims = [r for d in operand.builder.dims if {(r := d.range).dim, str(r.hi)} & mentioned]
     if len(dims) != len(keys) or operand.shape:
         return ""
     place = ", ".join(r.dim for r in dims)

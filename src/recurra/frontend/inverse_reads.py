@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import product
 
-from recurra.analysis.program_tracer import Tracer
+from recurra.analysis.graph_builder import GraphBuilder
 from recurra.cost.thresholds import MAX_READERS
 from recurra.frontend.gradient_paths import without_implied
 from recurra.ir.dims import Role
@@ -38,7 +38,9 @@ class Inverse:
         return {r.dim: r for r in (*self.source, *self.free)}
 
 
-def invert(tracer: Tracer, graph: Graph, node: Node, index: int, when: Expr) -> list[Inverse]:
+def invert(
+    builder: GraphBuilder, graph: Graph, node: Node, index: int, when: Expr
+) -> list[Inverse]:
     """Invert operand `index` of `node`, at the points of `node` where a condition holds.
 
     If at most a few points along a dim can read a point of the source, there is an inverse for each
@@ -47,7 +49,7 @@ def invert(tracer: Tracer, graph: Graph, node: Node, index: int, when: Expr) -> 
     ref, source = node.args[index], graph[node.args[index].name].domain
     fixed = _fixed(node.domain, ref, source)
     left = (r for r in node.domain if r.dim not in fixed)
-    free = {r.dim: _distinct(tracer, r, source, node.domain) for r in left}
+    free = {r.dim: _distinct(builder, r, source, node.domain) for r in left}
     by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in free.items()}}
     chosen = both(when, merge_condition(node, index) or TRUE)
     whole = Inverse(source, tuple(free.values()), fixed, by, ref.at(by), substitute(chosen, by))
@@ -106,17 +108,17 @@ def _fixed(domain: Domain, ref: Ref, source: Domain) -> dict[str, Expr | int]:
     return out
 
 
-def _distinct(tracer: Tracer, extent: Range, source: Domain, reader: Domain) -> Range:
+def _distinct(builder: GraphBuilder, extent: Range, source: Domain, reader: Domain) -> Range:
     """The range of a dim of the reader, renamed to an adjoint dim if the source has the dim too."""
     if extent.dim not in source:
         return extent
-    for d in tracer.dims:
+    for d in builder.dims:
         is_adjoint = d.role is Role.ADJOINT and d.parent == extent.dim
         same = (d.range.lo, d.range.hi) == (extent.lo, extent.hi)
         if is_adjoint and same and d.name not in source and d.name not in reader:
             return d.range
-    graph = Graph(tracer.nodes, (), tuple(tracer.dims))
-    adjoint = graph.fresh_dim(Role.ADJOINT, extent.dim, extent.hi, taken=tracer.bounds)
+    graph = Graph(builder.nodes, (), tuple(builder.dims))
+    adjoint = graph.fresh_dim(Role.ADJOINT, extent.dim, extent.hi, taken=builder.bounds)
     adjoint = replace(adjoint, range=replace(adjoint.range, lo=extent.lo))
-    tracer.dims.append(adjoint)
+    builder.dims.append(adjoint)
     return adjoint.range

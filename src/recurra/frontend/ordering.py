@@ -14,7 +14,7 @@ from recurra.frontend.index_arguments import Size, unwrap, wrap
 from recurra.frontend.operator_table import operator
 from recurra.frontend.reshaping import broadcast_to, cut, flip, reshape
 from recurra.frontend.tensor_base import Read, Tensor
-from recurra.frontend.tensor_conversion import as_float, convert, counted, promote
+from recurra.frontend.tensor_conversion import as_float, convert, positions, promote
 from recurra.ir.op import LETTERS
 from recurra.ir.types import accumulator
 from recurra.ops import indexing, movement, ordering, scan
@@ -199,7 +199,9 @@ def roll(x: Tensor, shift: Size | Read | Sequence[Size | Read], axis: Axes = Non
 def _rolled(tensor: Tensor, shift: object, axis: int) -> Tensor:
     n = tensor.shape[axis]
     if type(shift) is not int or not isinstance(n, int):
-        return take(tensor, (counted(tensor.kind, n) - shift) % convert(tensor.kind, wrap(n)), axis)
+        return take(
+            tensor, (positions(tensor.kind, n) - shift) % convert(tensor.kind, wrap(n)), axis
+        )
     k = -shift % n if n else 0
     return (
         tensor.apply(movement.Concat(axis=axis), cut(tensor, k, n, axis), cut(tensor, 0, k, axis))

@@ -35,7 +35,7 @@ def picked(value: Tensor, at: Expr | int) -> Tensor | None:
     ins, out = found[1].parts()
     label, args = out[0], list[Tensor]()
     for labels, ref in zip(ins, _operands(value, found[0]), strict=True):
-        x = value.kind(value.tracer, ref, indexed=True)
+        x = value.kind(value.builder, ref, indexed=True)
         if label in labels:
             x = x.apply(Pick(axis=labels.index(label), at_=at, zero=True), x)
         args.append(x)
@@ -75,7 +75,7 @@ def summed(value: Tensor, ranges: tuple[Index, ...]) -> Tensor | None:
                 return None
             index.append(dims[e.name])
             front += letters[e.name]
-        args.append(value.kind(value.tracer, Ref(ref.name, tuple(index)), indexed=True))
+        args.append(value.kind(value.builder, Ref(ref.name, tuple(index)), indexed=True))
         labels.append(front + own)
     if any(not any(c in front for front in labels) for c in letters.values()):
         return None

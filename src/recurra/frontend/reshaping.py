@@ -13,7 +13,7 @@ from recurra.frontend.axes import Axes, axes_of, axis_of
 from recurra.frontend.index_arguments import Size, unwrap
 from recurra.frontend.operator_table import operator
 from recurra.frontend.tensor_base import Operand, Tensor
-from recurra.frontend.tensor_conversion import convert, counted, dropped, pointwise
+from recurra.frontend.tensor_conversion import convert, dropped, pointwise, positions
 from recurra.ir.expr import Expr, div, mul
 from recurra.ir.op import LETTERS
 from recurra.ops import elementwise as el
@@ -170,7 +170,7 @@ def _diagonal(tensor: Tensor) -> Tensor:
             facts="diagonals are of the last two axes",
             hint="read a range of a dim as an axis: x[0:T]",
         )
-    columns, rows = (counted(tensor.kind, n) for n in (tensor.shape[-1], tensor.shape[-2]))
+    columns, rows = (positions(tensor.kind, n) for n in (tensor.shape[-1], tensor.shape[-2]))
     return columns - expand(rows, 1, 1)
 
 
@@ -243,5 +243,5 @@ def diagonal(x: Tensor, labels: str) -> tuple[Tensor, str]:
     axes = LETTERS[: len(labels)]
     c, rest = axes[second], axes[:second] + axes[second + 1 :]
     op = indexing.Take(labels=f"{axes},{axes[first]}->{rest}", axis=c)
-    y = x.apply(op, x, counted(x.kind, x.shape[second]))
+    y = x.apply(op, x, positions(x.kind, x.shape[second]))
     return diagonal(y, labels[:second] + labels[second + 1 :])

@@ -101,9 +101,9 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     def apply(self, op: Op, *args: Read) -> RecurrentTensor:
         """Add an equation over the union of the operands' domains, and return it as a tensor."""
-        domain = union(self.tracer, args, op)
-        node = self.tracer.emit(op, tuple(a.ref for a in args), domain, op.name)
-        return RecurrentTensor(self.tracer, self.graph.read(node.name))
+        domain = union(self.builder, args, op)
+        node = self.builder.emit(op, tuple(a.ref for a in args), domain, op.name)
+        return RecurrentTensor(self.builder, self.graph.read(node.name))
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *operands: object, **_: object

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol, Self, TypeVar
 
-from recurra.analysis.program_tracer import Tracer
+from recurra.analysis.graph_builder import GraphBuilder
 from recurra.errors import RecurraError, users_frame
 from recurra.ir import array_protocols
 from recurra.ir import expr as ex
@@ -20,24 +20,24 @@ from recurra.report.html import code_html
 class Read:
     """A read of an equation, which has a value at every point of `domain`."""
 
-    def __init__(self, tracer: Tracer, ref: Ref, indexed: bool = False):
-        self.tracer, self._ref, self.indexed = tracer, ref, indexed
-        self._renames = len(tracer.renamed)  # the number of renames applied to `_ref`
+    def __init__(self, builder: GraphBuilder, ref: Ref, indexed: bool = False):
+        self.builder, self._ref, self.indexed = builder, ref, indexed
+        self._renames = len(builder.renamed)  # the number of renames applied to `_ref`
         self.chained = False  # an element of a read, x[t][1], which no variable may hold
         self.mean_of_nothing = False  # a mean of a tensor without axes
 
     @property
     def ref(self) -> Ref:
         """The read, by the current name of the equation."""
-        for names in self.tracer.renamed[self._renames :]:
+        for names in self.builder.renamed[self._renames :]:
             if self._ref.name in names:
                 self._ref = Ref(names[self._ref.name], self._ref.index)
-        self._renames = len(self.tracer.renamed)
+        self._renames = len(self.builder.renamed)
         return self._ref
 
     @property
     def graph(self) -> Graph:
-        return Graph(self.tracer.nodes, ())
+        return Graph(self.builder.nodes, ())
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class Read:
     @property
     def _own_name(self) -> str:
         """The name that the user gave the equation, or "(..)"."""
-        named = self.tracer.final | set(self.tracer.logs.values())
+        named = self.builder.final | set(self.builder.logs.values())
         return self.name if self.name in named else "(..)"
 
     @property
@@ -87,15 +87,15 @@ class Read:
     @cached_property
     def _domain(self) -> Domain:
         source = self.graph[self.ref.name].domain
-        known = set(self.tracer.dim_names())
+        known = set(self.builder.dim_names())
         ranges: dict[str, Range] = {}
         for r, e in zip(source, self.ref.index, strict=True):
             for d in index_symbols(e) & known:
                 if d == r.dim and not isinstance(e, Slice) and is_shift(e, d) == 0:
                     ranges[d] = r
                 else:
-                    ranges[d] = _within(ranges.get(d) or self.tracer.range(d), r, e)
-        return self.tracer.domain(set(ranges), ranges)
+                    ranges[d] = _within(ranges.get(d) or self.builder.range(d), r, e)
+        return self.builder.domain(set(ranges), ranges)
 
     def __repr__(self) -> str:
         dims = ", ".join(self.domain.dims)
@@ -103,7 +103,7 @@ class Read:
 
     def _repr_html_(self) -> str:
         """The read, its equation or its branches so far, and their source lines, as HTML."""
-        node, branches = self.tracer.nodes[self.name], self.tracer.branches.get(self.name)
+        node, branches = self.builder.nodes[self.name], self.builder.branches.get(self.name)
         if branches is None:
             lines = [(node.text(self.graph.is_identity), node.loc)]
         else:
@@ -135,15 +135,16 @@ def _tighter(pick: Callable[..., Expr | int], left: Expr | int, right: Expr | in
     return left if isinstance(best, ex.Ext) and best != left else best
 
 
-def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
+def union(builder: GraphBuilder, args: tuple[Read, ...], op: Op) -> Domain:
     """The domain of an equation of `args`: the union of their dims, the intersection of ranges."""
-    dims = op.mentions() & set(tracer.dim_names())
+    dims = op.mentions() & set(builder.dim_names())
     ranges: dict[str, Range] = {}
     for a in args:
-        if a.tracer is not tracer:
+        if a.builder is not builder:
             raise RecurraError.at_user_line(
                 f"{a.name} belongs to another program",
-                facts=f"it is {a!r}, of a context whose dims are {', '.join(a.tracer.dim_names())}",
+                facts=f"it is {a!r}, of a context whose dims are "
+                f"{', '.join(a.builder.dim_names())}",
                 hint="write both in one context, or hand it over: program.run(), then rc.input",
             )
         for r in a.domain:
@@ -151,7 +152,7 @@ def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
             if old != r:
                 ranges[r.dim] = Range(r.dim, ex.minimum(old.hi, r.hi), ex.maximum(old.lo, r.lo))
         dims |= {r.dim for r in a.domain}
-    return tracer.domain(dims, ranges)
+    return builder.domain(dims, ranges)
 
 
 class Operand(array_protocols.Tensor, Protocol):
@@ -160,11 +161,11 @@ class Operand(array_protocols.Tensor, Protocol):
     chained: bool
     mean_of_nothing: bool
 
-    def __init__(self, tracer: Tracer, ref: Ref, indexed: bool = False) -> None: ...
+    def __init__(self, builder: GraphBuilder, ref: Ref, indexed: bool = False) -> None: ...
     @property
     def kind(self) -> type[Self]: ...
     @property
-    def tracer(self) -> Tracer: ...
+    def builder(self) -> GraphBuilder: ...
     @property
     def ref(self) -> Ref: ...
     @property

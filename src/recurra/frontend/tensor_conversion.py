@@ -8,7 +8,7 @@ from functools import reduce
 
 import numpy as np
 
-from recurra.analysis.program_tracer import current
+from recurra.analysis.graph_builder import current
 from recurra.errors import ShapeError, here
 from recurra.frontend.dtype_objects import Dtype, dtype_name
 from recurra.frontend.index_arguments import BareIndex, is_condition
@@ -32,22 +32,22 @@ def convert(kind: type[Tensor], x: object, dtype: str | Dtype | None = None) -> 
     """Convert a number, an index expression or an array to a tensor; a tensor is returned as is."""
     if isinstance(x, kind):
         return x
-    tracer, dtype = current(), dtype and dtype_name(dtype)
+    builder, dtype = current(), dtype and dtype_name(dtype)
     dims: set[str] = set()
     if isinstance(x, BareIndex) and x.constant is not None:
         x = x.constant
     if isinstance(x, BareIndex):
         op: Op = Value(expr=x.expr, dtype="bool" if is_condition(x.expr) else dtype or "i32")
-        dims = op.mentions() & set(tracer.dim_names())
+        dims = op.mentions() & set(builder.dim_names())
         stem = "value"
     elif getattr(x, "ndim", 0) == 0 and isinstance(value := _python(x), (bool, int, float)):
         to = dtype or _weak_type(value)
         fitted(value, to, "the number", hint=_other_type(value, to), loc=here())
         op, stem = Const(value=value, dtype=to), "const"
     else:
-        op, stem = Data(key=tracer.constant(_array(x, dtype))), "data"
-    node = tracer.emit(op, (), tracer.domain(dims), stem)
-    return kind(tracer, node.ref)
+        op, stem = Data(key=builder.constant(_array(x, dtype))), "data"
+    node = builder.emit(op, (), builder.domain(dims), stem)
+    return kind(builder, node.ref)
 
 
 def _expect_no_list(value: object) -> None:
@@ -151,14 +151,14 @@ def as_float(x: Tensor) -> Tensor:
     return x if is_float(x.dtype) else x.cast("f32")
 
 
-def counted(kind: type[Tensor], size: Expr | int) -> Tensor:
+def positions(kind: type[Tensor], size: Expr | int) -> Tensor:
     """The vector 0, 1, .. size - 1 (i32); for a symbolic size, a running sum of ones."""
     if isinstance(size, int):
         return convert(kind, np.arange(size))
-    tracer, op = current(), Const(value=1, dtype="i32", shape=(size,))
-    over = tracer.domain(op.mentions() & set(tracer.dim_names()))
-    one = tracer.emit(op, (), over, "one")
-    ones = kind(tracer, one.ref)
+    builder, op = current(), Const(value=1, dtype="i32", shape=(size,))
+    over = builder.domain(op.mentions() & set(builder.dim_names()))
+    one = builder.emit(op, (), over, "one")
+    ones = kind(builder, one.ref)
     return ones.apply(CumSum(axis=0), ones) - 1
 
 
@@ -252,9 +252,9 @@ def always_equal(a: Expr | int, b: Expr | int) -> bool:
     """Are two sizes equal at every point, as min(N, T-t) and min(N+t, T)-t are?"""
     if a == b or isinstance(a, int) or isinstance(b, int):
         return a == b
-    tracer = current()
+    builder = current()
     named = symbols(a) | symbols(b)
-    box = tracer.domain(named & set(tracer.dim_names()))
+    box = builder.domain(named & set(builder.dim_names()))
     bounds = (compare(">=", Sym(n), 1) for n in sorted(named - set(box.dims)))
     return isl.always(compare("==", a, b), box, tuple(bounds))
 
@@ -292,7 +292,7 @@ def points_for_elements(tensors: Sequence[Operand]) -> str:
         x = todo.pop()
         first = x.ref.index[0] if len(x.ref.index) == 1 else None
         if isinstance(first, Slice) and isinstance(first.lo, int) and isinstance(first.hi, int):
-            read = x.kind(x.tracer, x.ref, indexed=True).called
+            read = x.kind(x.builder, x.ref, indexed=True).called
             whole, dim = read.partition("[")[0], x.graph[x.name].domain.dims[0]
             return (
                 f"{read} is points of the dim {dim}, one after the other; elements of the value "
@@ -300,5 +300,5 @@ def points_for_elements(tensors: Sequence[Operand]) -> str:
             )
         node = x.graph[x.name]
         pointwise = isinstance(node.op, Elementwise) and x.graph.is_identity(x.ref)
-        todo += [x.kind(x.tracer, a, indexed=True) for a in node.args] if pointwise else []
+        todo += [x.kind(x.builder, a, indexed=True) for a in node.args] if pointwise else []
     return ""

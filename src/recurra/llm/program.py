@@ -172,7 +172,9 @@ def write(
     if not form.unrolled:
         sizes[axes["l"][1]] = len(config.layers)
     chunk = form.chunk if form.until else form.chunk or CHUNK
-    return DecoderProgram(form, model, settings, ctx.compile(sizes, backend=backend, chunk=chunk))
+    return DecoderProgram(
+        form, model, settings, ctx.compile(sizes, backend=backend, launch_steps=chunk)
+    )
 
 
 def decoder(

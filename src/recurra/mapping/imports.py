@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from recurra.codegen.loop_segments import members
 from recurra.mapping.machine_model import TPU_V4I, Machine
 from recurra.mapping.problem_from_hlo import Supply, extract
 from recurra.runtime.executable import Executable
+from recurra.schedule.tree import members
 from recurra.storage.mapping_problem import Problem, ProblemError
 
 

@@ -27,7 +27,7 @@ def within(meter: Meter, plan: StoragePlan, slack: int) -> dict[str, ArrayView |
     out: dict[str, ArrayView | list[ArrayView]] = {}
     for name, arrays in separate.items():
         views = [ArrayView(meter, block, x.layout, x.shape) for x in arrays]
-        out[name] = views if plan.stores[name].apart else views[0]
+        out[name] = views if plan.stores[name].per_point else views[0]
     return out
 
 
@@ -35,7 +35,10 @@ def _buffers(plan: StoragePlan, name: str) -> list[ArrayView]:
     """The buffers of a store outside of the arena, without counting them."""
     store, meter = plan.stores[name], Meter()
     shape, dtype = store.shape(plan.sizes), NUMPY_NAME[store.type.dtype]
-    return [allocated(meter, shape, dtype) for _ in range(store.apart.slots if store.apart else 1)]
+    return [
+        allocated(meter, shape, dtype)
+        for _ in range(store.per_point.slots if store.per_point else 1)
+    ]
 
 
 def _amount(arena: Arena, separate: dict[str, list[ArrayView]], nbytes: int) -> Amount:

@@ -78,9 +78,9 @@ def measured(plan: StoragePlan) -> StoragePlan:
 def _axis(
     plan: StoragePlan, store: Store, axis: StoredAxis, bounds: Mapping[str, int]
 ) -> StoredAxis:
-    """The axis with symbolic slots: a block grows with its dim, windows keep their length."""
+    """The axis with symbolic slots: a full store grows with its dim, others keep their length."""
     r = plan.graph[store.name].domain[axis.dim]
-    if axis.kind not in ("block", "tiled", "apart", "strided") or varies(r, plan.sizes):
+    if axis.kind not in ("full", "tiled", "per_point", "strided") or varies(r, plan.sizes):
         return axis
     points = evaluate(r.hi, bounds) - evaluate(r.lo, bounds)
     if axis.kind == "tiled":
@@ -153,7 +153,7 @@ class _HostRun:
         buffer = partial(allocate_store, self.meter, self.plan, s)
         if s.room:
             return ResidentBuffers([buffer() for _ in range(s.room)])
-        return buffer() if s.apart is None else [buffer() for _ in range(s.apart.slots)]
+        return buffer() if s.per_point is None else [buffer() for _ in range(s.per_point.slots)]
 
     def variables(self, *names: str) -> tuple[ArrayTree | None, ...]:
         return tuple(self.blank(n) for n in names)

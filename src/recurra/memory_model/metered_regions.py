@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeGuard, TypeVar
 import numpy as np
 
 from recurra.codegen.array_machine import Starts, Until
-from recurra.codegen.loop_segments import few, members
+from recurra.codegen.loop_segments import few
 from recurra.codegen.region import Region, stores_of
 from recurra.codegen.region_function import region_function, times
 from recurra.codegen.schedule_interpreter import Scope, Walk
@@ -22,7 +22,7 @@ from recurra.memory_model.arrays import ArrayView, allocated
 from recurra.memory_model.peak_meter import Meter
 from recurra.ops.collective import SHARD
 from recurra.ops.control import Foreign
-from recurra.schedule.tree import Item
+from recurra.schedule.tree import Item, members
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 

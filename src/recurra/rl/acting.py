@@ -22,7 +22,7 @@ from typing import TypedDict
 
 from numpy.typing import ArrayLike
 
-from recurra.analysis.program_tracer import Tracer
+from recurra.analysis.graph_builder import GraphBuilder
 from recurra.errors import RecurraError
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.dims import Dim
@@ -94,28 +94,28 @@ class Exchange:
     others: Sequence[RecurrentTensor]  # other results of a step
     spaces: SpacesJson
 
-    def note(self, tracer: Tracer) -> None:
+    def note(self, builder: GraphBuilder) -> None:
         """Let runs of the program save the policy; of several environments, the first one's."""
-        if not tracer.exports:
-            tracer.exports.append(Export(POLICY, FORMAT, partial(self.cut, tracer)))
+        if not builder.exports:
+            builder.exports.append(Export(POLICY, FORMAT, partial(self.cut, builder)))
 
-    def cut(self, tracer: Tracer, sizes: Mapping[str, int]) -> ProgramPart:
+    def cut(self, builder: GraphBuilder, sizes: Mapping[str, int]) -> ProgramPart:
         """Cut acting out of the program; raises RecurraError if it does not fit in a step."""
         own = (*self.actions, *self.resets, *self.steps, *self.ended, *self.others)
-        drawn = (x for d in tracer.drawn for x in (d.sample, *d.params))
+        drawn = (x for d in builder.drawn for x in (d.sample, *d.params))
         names = dict.fromkeys(x.name for x in (*own, *drawn))
-        return ActingCut(self, tracer, tracer.graph([*names]), sizes).part()
+        return ActingCut(self, builder, builder.graph([*names]), sizes).part()
 
 
 class ActingCut:
     """The construction of the graph; equations are built as they are now, or `ago` steps ago."""
 
     def __init__(
-        self, exchange: Exchange, tracer: Tracer, graph: Graph, sizes: Mapping[str, int]
+        self, exchange: Exchange, builder: GraphBuilder, graph: Graph, sizes: Mapping[str, int]
     ) -> None:
         self.exchange, self.graph, self.sizes = exchange, graph, sizes
-        self.clocks = tracer.clocks
-        self.drawn = {d.sample.name: d for d in tracer.drawn}
+        self.clocks = builder.clocks
+        self.drawn = {d.sample.name: d for d in builder.drawn}
         self.steps = {x.name: k for k, x in enumerate(exchange.steps)}
         self.observed = {**{x.name: k for k, x in enumerate(exchange.resets)}, **self.steps}
         self.ended = {x.name for x in exchange.ended}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from recurra.analysis.program_tracer import Tracer, current
+from recurra.analysis.graph_builder import GraphBuilder, current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.functions import call, dims_of, uniform
@@ -42,7 +42,7 @@ class HostEnv(HasLast):
         self.episodes = make_episodes(spec)
         self.observation_space = self.episodes.observation_space
         self.action_space = self.episodes.action_space
-        self._tracer: Tracer | None = None  # of the program that the reset is written in
+        self._builder: GraphBuilder | None = None  # of the program that the reset is written in
 
     @property
     def actions(self) -> int | None:
@@ -55,9 +55,9 @@ class HostEnv(HasLast):
         One call resets all points of the dim `rows`, by default the first of `domain`; calls over
         the other dims are made in order. With rows=() each call is for one point.
         """
-        if self._tracer is current():
+        if self._builder is current():
             raise self._twice("reset")
-        self._tracer, self._last, self._loc = current(), None, here()
+        self._builder, self._last, self._loc = current(), None, here()
         self._box = dims_of(domain)
         row = str(unwrap(domain[0] if rows is None and domain else rows))
         self._rows = tuple(r for r in self._box if r.dim == row)
@@ -88,7 +88,7 @@ class HostEnv(HasLast):
 
     def step(self, action: Any) -> Stepped:
         """The next observation, the reward and `done` of taking an action; no gradient passes."""
-        if self._tracer is not current():
+        if self._builder is not current():
             raise RecurraError.at_user_line(
                 f"{self.episodes.spec} is stepped before its reset",
                 facts="an action is taken in the observation that reset, or the step before, gave",
@@ -196,9 +196,9 @@ class HostEnv(HasLast):
 def host_functions(episodes: Episodes) -> dict[str, HostFunction]:
     """The functions `reset` and `step` as resources of the program, for all rows and for groups:
     `CartPole-v1().reset`, or `CartPole-v1() 2.reset` of a second environment."""
-    tracer, groups, spec = current(), GroupedEpisodes(episodes), str(episodes.spec)
+    builder, groups, spec = current(), GroupedEpisodes(episodes), str(episodes.spec)
     k, name = 1, spec
-    while f"{name}.reset" in tracer.resources:
+    while f"{name}.reset" in builder.resources:
         k += 1
         name = f"{spec} {k}"
     calls = {"reset": (episodes.reset, groups.reset), "step": (episodes.step, groups.step)}
@@ -212,5 +212,5 @@ def host_functions(episodes: Episodes) -> dict[str, HostFunction]:
         )
         for what, (function, in_groups) in calls.items()
     }
-    tracer.resources.update({fn.key: fn for fn in functions.values()})
+    builder.resources.update({fn.key: fn for fn in functions.values()})
     return functions

@@ -112,11 +112,11 @@ def _assemble_samples(
     if not ranges:
         return x
     if (at := _point_number(x, ranges)) is not None:
-        own = RecurrentTensor(x.tracer, x.graph.read(x.name))
+        own = RecurrentTensor(x.builder, x.graph.read(x.name))
         return _assemble_samples(own, rows(at, k, over), over)
     if not _is_assembled(x, ranges):
         return rows(x, k, over)
-    args = [_assemble_samples(RecurrentTensor(x.tracer, a), k, over) for a in node.args]
+    args = [_assemble_samples(RecurrentTensor(x.builder, a), k, over) for a in node.args]
     return args[0].apply(node.op, *args)
 
 
@@ -139,7 +139,7 @@ def _parts(x: RecurrentTensor, ranges: Sequence[Range]) -> dict[str, float]:
     node, along = x.graph[x.name], {r.dim for r in ranges}
     if not _is_assembled(x, ranges):
         return {x.name: _nbytes(x)} if along & set(node.domain.dims) else {}
-    operands = (RecurrentTensor(x.tracer, a) for a in node.args)
+    operands = (RecurrentTensor(x.builder, a) for a in node.args)
     return {name: n for y in operands for name, n in _parts(y, ranges).items()}
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from recurra.analysis.program_tracer import current
+from recurra.analysis.graph_builder import current
 from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.context import jax_fn
 from recurra.frontend.dims import Index

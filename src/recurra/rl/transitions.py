@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from recurra.analysis.argument_checks import expecting, names_unpacked
-from recurra.analysis.program_tracer import current
+from recurra.analysis.graph_builder import current
 from recurra.errors import RecurraError, caller
 from recurra.frontend.dims import Index
 from recurra.frontend.foreign_names import no_attribute
@@ -158,17 +158,17 @@ def require_known(episodes: str) -> None:
 
 def stepped_domain(start: Domain, action: Sequence[RecurrentTensor]) -> tuple[Domain, str]:
     """The domain of a step by an action after a reset over `start`, and the dim it steps along."""
-    tracer = current()
+    builder = current()
     ranges = {r.dim: r for x in action for r in x.domain}
     new = [d for d in ranges if d not in start]
     if len(new) != 1:
         raise RecurraError.at_user_line(
-            f"the action varies with {', '.join(tracer.domain(set(ranges)).dims) or 'no dim'}",
+            f"the action varies with {', '.join(builder.domain(set(ranges)).dims) or 'no dim'}",
             facts=f"episodes start over {start or '[]'}, and one more dim counts their steps",
             hint="choose the action from the observation o[b, i, t]",
         )
     ranges = {r.dim: r for r in start} | ranges
-    return tracer.domain(set(ranges), ranges), new[0]
+    return builder.domain(set(ranges), ranges), new[0]
 
 
 def declared(name: str, domain: Domain, type_: Type) -> RecurrentTensor:

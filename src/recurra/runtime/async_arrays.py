@@ -139,7 +139,7 @@ class Handles(WaitingBackend):
 
     array = in_handles("array")
     adopt = in_handles("adopt")
-    lent = in_handles("lent")
+    lent = in_handles("borrow")
     from_host_call = in_handles("from_host_call")
     from_dlpack = in_handles("from_dlpack")
 

@@ -25,8 +25,8 @@ from recurra.runtime.host_executor import Execution
 def overlapping_regions(program: Program) -> dict[str, int]:
     """The regions that may run beside a host call, and the number of results of each."""
     launches = launches_of(program.items)
-    others = {x.region.name for x in launches if not x.beside}
-    regions = [x.region for x in launches if x.beside and x.region.name not in others]
+    others = {x.region.name for x in launches if not x.overlaps_call}
+    regions = [x.region for x in launches if x.overlaps_call and x.region.name not in others]
     return {r.name: len(r.gives) + len(r.stores) for r in regions if not r.asks}
 
 

@@ -127,7 +127,7 @@ class _Array:
         Points before `hi` must keep their slots: a window that has wrapped around is refused.
         """
         shape = (*self.lead, *store.shape(self.sizes))
-        if store.apart:  # its points are arrays of their own, one after the other
+        if store.per_point:  # its points are arrays of their own, one after the other
             self._expect_shape(array, (*array.shape[:1], *shape))
             return array
         if array.shape == shape:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from recurra.analysis.program_tracer import Tracer
+from recurra.analysis.graph_builder import GraphBuilder
 from recurra.backends.protocol import Backend
 from recurra.backends.registry import backend_of, keeps_regions, mesh_of, on_disk, one_of
 from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
@@ -102,23 +102,25 @@ class Compilation:
 
 
 def compile_program(
-    tracer: Tracer, sizes: Mapping[str, object], options: CompileOptions
+    builder: GraphBuilder, sizes: Mapping[str, object], options: CompileOptions
 ) -> Compilation:
     """Compile a program for these bounds, or load it from the compilation cache."""
     backend = backend_of(options.backend)
     one_of("scheduler", options.scheduler, SCHEDULERS)
     options = checked(options)
     check = options.check or ""
-    written = bounded(tracer, sizes, check_indices=check == "bounds")
+    written = bounded(builder, sizes, check_indices=check == "bounds")
     if not written.graph.nodes:
         raise RecurraError.at_user_line(
             "the program computes nothing",
             facts="nothing is put out, and what nothing depends on is left out",
             hint="say what you want of it: rc.output(x=x), rc.log(loss=loss)",
         )
-    effects = tuple(tracer.effects)
-    if effects and options.tuning.chunk is None:
-        options = options.but({"chunk": steps_between_saves(effects, written.graph, written.sizes)})
+    effects = tuple(builder.effects)
+    if effects and options.tuning.launch_steps is None:
+        options = options.but(
+            {"launch_steps": steps_between_saves(effects, written.graph, written.sizes)}
+        )
     expect_alone(options)
     options = placed(options, backend)
     if options.workers > 1:
@@ -133,13 +135,13 @@ def compile_program(
     expect_room(compiled.plan, sizes)
     expect_sizes(compiled.plan)
     read = inputs_read(compiled.program.plan)
-    inputs = program_inputs(tracer.nodes.values(), written.most, read)
-    may_be_single = options.tuning.single and options.tuning.chunk is None
+    inputs = program_inputs(builder.nodes.values(), written.most, read)
+    may_be_single = options.tuning.single_launch and options.tuning.launch_steps is None
     return Compilation(
         written,
         inputs,
         effects,
-        tuple(tracer.exports),
+        tuple(builder.exports),
         check,
         backend,
         target,

@@ -38,7 +38,7 @@ class Judged:
         return off and time.perf_counter() + self.seconds < trial.until
 
     @contextmanager
-    def going_on(self) -> Generator[Stretch]:
+    def continued(self) -> Generator[Stretch]:
         """Continue the stretch for one run; concurrent runs of other threads get their own."""
         if not self._taken.acquire(blocking=False):
             yield _stretch(Judgment(self.threads, WINDOW_SLOTS))

@@ -92,12 +92,12 @@ class LaunchWindows:
             return
         judged = self.judged(window)
         if judged.rests():
-            with judged.going_on():
+            with judged.continued():
                 yield RunLaunches(_named(self.execution), judged)
             return
         # The queue is short, since each launch keeps its arguments alive.
         with (
-            judged.going_on() as stretch,
+            judged.continued() as stretch,
             Executor(window, WINDOW_SLOTS, queue=8, stretch=stretch, patient=True) as run,
         ):
             yield self.through(run, judged)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from recurra.analysis.argument_checks import expecting
-from recurra.analysis.program_tracer import Tracer
+from recurra.analysis.graph_builder import GraphBuilder
 from recurra.compiler.options import CompileOptions
 from recurra.errors import NoSuchName, RecurraError
 from recurra.runtime.checkpointing import Saver
@@ -28,9 +28,9 @@ class Executable(InspectableProgram):
     """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
 
     def __init__(
-        self, tracer: Tracer, sizes: Mapping[str, object], options: CompileOptions
+        self, builder: GraphBuilder, sizes: Mapping[str, object], options: CompileOptions
     ) -> None:
-        super().__init__(compile_program(tracer, sizes, options))
+        super().__init__(compile_program(builder, sizes, options))
         self.runner = Runner(self.compilation)
 
     @partial(

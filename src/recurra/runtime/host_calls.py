@@ -82,10 +82,10 @@ def called(
         parts = zip(*(mesh.parts(x) for x in values), strict=True)
         each = [operands(times, part) for part in parts]  # of every worker
         results = run(times, shards.together(node, zip(*each, strict=True)))
-        return tuple(map(mesh.spread, shards.apart(node, results)))
+        return tuple(map(mesh.spread, shards.split_results(node, results)))
 
     def take(times: Times, *values: LibraryArray) -> tuple[LibraryArray, ...]:
-        return (backend.lent(_sampled(sampler, point(times, {})[1], operands(times, values))),)
+        return (backend.borrow(_sampled(sampler, point(times, {})[1], operands(times, values))),)
 
     return call if sampler is None else take
 

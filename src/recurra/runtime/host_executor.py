@@ -195,7 +195,7 @@ class _ExecutorRun:
         """Convert a saved variable, or store `name[]`; `place` is its array in the arena."""
         store = self.traveling.get(name)
         mine = store is not None and self.plan.arena and store.name in self.plan.arena.places
-        if store is not None and store.apart:
+        if store is not None and store.per_point:
             places = place if mine and isinstance(place, list) else [None] * len(array)
             return [self.settled(y, at) for y, at in zip(array, places, strict=True)]
         return self.settled(array, place if mine else None)

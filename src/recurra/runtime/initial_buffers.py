@@ -36,7 +36,7 @@ class Given:
 
     def store(self, store: Store) -> object:
         """The initial array of a store; a list if it has one buffer per point."""
-        given, axis = self.inputs.get(input_of(self.plan, store.name)), store.apart
+        given, axis = self.inputs.get(input_of(self.plan, store.name)), store.per_point
         if store.given:
             given = self.part(store.name, given)
         if axis is None:
@@ -88,7 +88,7 @@ class Given:
             rows = np.split(values, self.shards.workers, axis=dims.index(self.shards.dim))
             values = rows[worker]
         lengths = {r.dim: r.size(self.plan.sizes) for r in domain}
-        lengths |= {a.dim: 1 for a in store.axes if a.kind == "apart"}
+        lengths |= {a.dim: 1 for a in store.axes if a.kind == "per_point"}
         want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
         if values.shape != want:
             raise ShapeError(

@@ -64,7 +64,7 @@ def islands(
 
     The first two launches of each are not counted; work that runs once for all steps is left out.
     """
-    cut = Execution(lower(plan, apart=loop.id, prices=prices), backend, shards)
+    cut = Execution(lower(plan, split_loop=loop.id, prices=prices), backend, shards)
     times: dict[str, list[float]] = {r.name: [] for r in cut.program.regions}
 
     def timed(name: str, launch: ArrayFunction) -> ArrayFunction:

@@ -60,7 +60,7 @@ def fitted(make: Make, options: CompileOptions) -> Executable:
     given = replace(options, memory=None)
     if options.memory is None:
         return make(given)
-    budget, given = parse(options.memory), given.but({"single": False})
+    budget, given = parse(options.memory), given.but({"single_launch": False})
     first = make(given)
     return remembered(make, given, first, budget) or choose_candidate(make, given, first, budget)
 
@@ -88,7 +88,7 @@ def choose_candidate(
     if needed(between_launches(start)) > budget:  # no other way takes less
         expect_room(start.memory, budget, here())
     tried, fits = [first], list[BudgetCandidate]()
-    for several in (again(given), away(given, start.compiled.plan)):
+    for several in (recompute_more(given), offload_more(given, start.compiled.plan)):
         for more in several:
             tried.append(candidate(make(given.but(more)), more, budget))
             if tried[-1].peak <= budget:  # the first is the one that repeats, or moves, least
@@ -137,24 +137,24 @@ def between_launches(program: Executable) -> Peak:
     return footprint(program.compiled.program, NoTemporaries(backend.donates))
 
 
-def again(given: CompileOptions) -> Iterator[More]:
+def recompute_more(given: CompileOptions) -> Iterator[More]:
     """Options that recompute more, from what repeats least to what repeats most."""
-    held = BUDGET_MEMORY_PRICES if given.tuning.held is None else ()
-    rows = BUDGET_TILE_ROWS if given.tuning.rows is None else ()
-    yield from ({"held": h} for h in held)
-    most = {"held": held[-1]} if held else {}
-    yield from ({**most, "rows": r} for r in rows)
+    memory_prices = BUDGET_MEMORY_PRICES if given.tuning.memory_price is None else ()
+    rows = BUDGET_TILE_ROWS if given.tuning.tile_rows is None else ()
+    yield from ({"memory_price": h} for h in memory_prices)
+    most = {"memory_price": memory_prices[-1]} if memory_prices else {}
+    yield from ({**most, "tile_rows": r} for r in rows)
 
 
-def away(given: CompileOptions, plan: StoragePlan) -> Iterator[More]:
+def offload_more(given: CompileOptions, plan: StoragePlan) -> Iterator[More]:
     """Options that offload the largest store, the two largest, four, ..; all, and recompute."""
     if given.offload is not None or given.workers > 1 or given.check:
         return
     names = tuple(worth(plan, Offload(least=0)))
     for k in sorted({min(1 << k, len(names)) for k in range(len(names))}):
         yield {"offload": Offload(least=0, stores=names[:k])}
-    if names and given.tuning.held is None:
-        yield {"held": BUDGET_MEMORY_PRICES[-1], "offload": Offload(least=0)}
+    if names and given.tuning.memory_price is None:
+        yield {"memory_price": BUDGET_MEMORY_PRICES[-1], "offload": Offload(least=0)}
 
 
 def record_choice(

@@ -8,7 +8,7 @@ from typing import Any
 
 from recurra.backends.protocol import Backend
 from recurra.codegen.host_source import host_source
-from recurra.codegen.loop_segments import members, times
+from recurra.codegen.loop_segments import times
 from recurra.compiler.pass_manager import PassRow
 from recurra.compiler.pipeline import Compiled
 from recurra.ir.graph import Graph
@@ -21,7 +21,7 @@ from recurra.report.html import code, folds_html, table
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput
 from recurra.schedule.dependences import dependences
-from recurra.schedule.tree import Item, Loop
+from recurra.schedule.tree import Item, Loop, members
 from recurra.storage.arena import Arena
 from recurra.storage.arena_offsets import Solve, allocate
 from recurra.storage.store import StoredAxis

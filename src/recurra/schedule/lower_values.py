@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from recurra.analysis.data_conditions import worth_asking
+from recurra.analysis.data_conditions import worthwhile_conditions
 from recurra.ir.expr import TRUE, Expr, Sym, both, compare, substitute
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
@@ -44,7 +44,7 @@ def lower_values(
         guards: conditions under which equations run. Conditions on data are added for those that
             these would skip often enough.
     """
-    by_data = worth_asking(graph, sizes)
+    by_data = worthwhile_conditions(graph, sizes)
     if cuts is None:
         cuts = {n.name: frozenset() for n in graph.nodes.values() if isinstance(n.op, Merge)}
     statements: list[Statement] = []

@@ -121,6 +121,14 @@ class Schedule:
         return out
 
 
+def members(items: tuple[Item, ...]) -> list[str]:
+    """Every statement in some items, at any depth."""
+    out: list[str] = []
+    for it in items:
+        out += [it.name] if isinstance(it, Exec) else members(it.body)
+    return out
+
+
 def common_loops(one: Path, other: Path) -> list[Loop]:
     """The loops on both paths."""
     pairs = takewhile(lambda p: p[0][0] == p[1][0], zip(one, other, strict=False))

@@ -57,7 +57,7 @@ class Arena:
         return stack
 
     @property
-    def apart(self) -> int:
+    def unshared_bytes(self) -> int:
         """The bytes of all stores, each in a buffer of its own."""
         return sum(x.nbytes for x in self.lives)
 
@@ -78,7 +78,9 @@ class Arena:
         """The size in words, beside the size of separate buffers."""
         lost = f"{self.fragmentation:.1%} lost to fragmentation"
         proven = ", none is smaller" if self.least else ""
-        return f"arena {self.nbytes:,} B by {self.by}{proven}, {lost}; apart {self.apart:,} B"
+        return (
+            f"arena {self.nbytes:,} B by {self.by}{proven}, {lost}; apart {self.unshared_bytes:,} B"
+        )
 
     def _repr_html_(self) -> str:
         rows = [

@@ -97,19 +97,19 @@ def lives(plan: StoragePlan) -> tuple[Life, ...]:
     ranges: list[Life] = []
     unwritten = read_unwritten(plan)
     for name, store in plan.stores.items():
-        folded = {a.dim for a in store.axes if a.kind == "folded"}
-        first, last = _span(spans, [paths[s] for s in users[name]], folded)
+        scalar = {a.dim for a in store.axes if a.kind == "scalar"}
+        first, last = _span(spans, [paths[s] for s in users[name]], scalar)
         always = store.given or name in unwritten
         first = 0 if always else first
         last = steps - 1 if store.output or always else last
-        if nbytes := each(plan, store) * (store.apart.slots if store.apart else 1):
+        if nbytes := each(plan, store) * (store.per_point.slots if store.per_point else 1):
             ranges.append(Life(name, nbytes, first, last))
     return tuple(ranges)
 
 
 def each(plan: StoragePlan, store: Store) -> int:
     """Bytes of one buffer of a store, rounded up to the alignment."""
-    buffers = store.apart.slots if store.apart else 1
+    buffers = store.per_point.slots if store.per_point else 1
     return -(-(store.nbytes(plan.sizes) // max(1, buffers)) // ALIGNMENT) * ALIGNMENT
 
 
@@ -146,13 +146,13 @@ def _spans(items: Sequence[Item]) -> tuple[dict[Place, tuple[int, int]], int]:
 
 
 def _span(
-    spans: dict[Place, tuple[int, int]], paths: Sequence[Path], folded: set[str]
+    spans: dict[Place, tuple[int, int]], paths: Sequence[Path], scalar: set[str]
 ) -> tuple[int, int]:
     """The first and last step of a store's users, extended to the loops that it outlives."""
     depth = 0
     while all(len(p) > depth + 1 and p[: depth + 1] == paths[0][: depth + 1] for p in paths):
         loop = paths[0][depth][1]
-        if loop is None or loop.dim not in folded:
+        if loop is None or loop.dim not in scalar:
             break
         depth += 1
     places = [tuple(k for k, _ in p[: depth + 1]) for p in paths]

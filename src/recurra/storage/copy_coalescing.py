@@ -131,14 +131,14 @@ def _fits(plan: StoragePlan, home: Home, cut: int, source: Node) -> bool:
     """Tell whether the store has every point of the source, each contiguous."""
     axes = plan.stores[home.store].axes
     axis = next((a for a in axes if a.dim == home.dim), None)
-    if axis is None or axis.lo or axis.kind not in ("block", "tiled"):
+    if axis is None or axis.lo or axis.kind not in ("full", "tiled"):
         return False
     if any(a.kind == "strided" for a in axes):
         return False
     points = 1 if home.along is None else source.domain[home.along].size(plan.sizes)
     if not cut <= points * home.size <= axis.slots:
         return False
-    return axis.kind == "block" or axis.tile % home.size == 0 or axis.tile == axis.slots
+    return axis.kind == "full" or axis.tile % home.size == 0 or axis.tile == axis.slots
 
 
 def _read_before(plan: StoragePlan, node: Node, dim: str, cut: int, name: str, pick: str) -> bool:

@@ -129,7 +129,7 @@ def _obstacle(plan: StoragePlan, store: Store, offload: Offload) -> str:
     if not store.kept:
         return "is one point"
     first = store.kept[0]
-    if first.kind != "block":
+    if first.kind != "full":
         return f"is kept as {first}"
     if len(plan.graph[store.name].domain.dims) < 2:
         return f"is over {first.dim} alone"

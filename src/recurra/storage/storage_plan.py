@@ -30,7 +30,7 @@ from recurra.schedule.dependences import Dependence, dependences
 from recurra.schedule.legality import lag_in_loop
 from recurra.schedule.tree import TOP, Loop, Schedule, common_loops
 from recurra.storage.store import Home, Store, StoredAxis
-from recurra.storage.tiled_layout import in_a_ring, in_tiles
+from recurra.storage.tiled_layout import in_mirrored_window, in_tiles
 
 if TYPE_CHECKING:
     from recurra.storage.arena import Arena
@@ -338,7 +338,7 @@ class _Planner:
         return at + loop.shift[statement]
 
     def overrun(self, dependence: Dependence) -> None:
-        """Record how far a padded read runs past the end of a block, which then has room for it."""
+        """Record how far a padded read runs past the end of a store, which then has room for it."""
         name = dependence.ref.name
         for s, d in zip(dependence.ref.index, self.graph.arrays[name].domain, strict=True):
             if not isinstance(s, Slice) or s.pad is None:
@@ -369,18 +369,18 @@ class _Planner:
                 axes.append(strided)
             elif n >= full and (full > 1 or dim in self.slots[name]):
                 room = max(full, self.read_ends.get((name, dim), 0) - lo)
-                axes.append(StoredAxis(dim, "block", room, lo, node.domain[dim].hi))
+                axes.append(StoredAxis(dim, "full", room, lo, node.domain[dim].hi))
             elif n > 1:
-                axes.append(StoredAxis(dim, "window", n, lo))
+                axes.append(StoredAxis(dim, "circular", n, lo))
             else:
-                axes.append(StoredAxis(dim, "folded", 1))
+                axes.append(StoredAxis(dim, "scalar", 1))
         output, given = name in self.graph.outputs, self.is_input(name)
         store = Store(name, tuple(axes), node.type, output, given)
         if output or given:
             return store
         ranges = [r for r in self.store_reads[name] if r.ref.slices]
         store = in_tiles(store, self.graph, ranges, self.sizes)
-        return in_a_ring(store, self.graph, ranges, self.sizes)
+        return in_mirrored_window(store, self.graph, ranges, self.sizes)
 
     def is_input(self, name: str) -> bool:
         return any(isinstance(w.op, Input) for w in self.graph.writers[name])

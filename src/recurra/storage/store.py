@@ -1,13 +1,13 @@
 """Stores: memory for several points of an equation, with one kind of axis for each dim.
 
-- block: every point has its slot
-- window(n): the last n points, point q at slot q mod n
-- folded: only the current point (no axis)
-- tiled(n): a block in which n points at a time are adjacent
-- ring(n): a window of one tile of n points; its first `room` points are mirrored after the last, so
-  that a range of as many points is contiguous wherever it starts
-- apart: a block with one buffer per point, which the host chooses
-- strided(s): a block of the points lo, lo + s, ..; the others are written to the first slot
+- full: every point has its slot
+- circular(n): the last n points, point q at slot q mod n
+- scalar: only the current point (no axis)
+- tiled(n): full, with n points at a time adjacent
+- mirrored(n): circular, of one tile of n points; its first `room` points are mirrored after the
+  last, so that a range of as many points is contiguous wherever it starts
+- per_point: full, with one buffer per point, which the host chooses
+- strided(s): the points lo, lo + s, ..; the others are written to the first slot
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 from recurra.ir.expr import Expr
 from recurra.ir.types import Type
 
-Kind = Literal["block", "window", "folded", "tiled", "ring", "apart", "strided"]
+Kind = Literal["full", "circular", "scalar", "tiled", "mirrored", "per_point", "strided"]
 
 _SUFFIX = "[]"  # no variable's name has it
 
@@ -36,7 +36,7 @@ def is_store_key(name: str) -> bool:
 
 @dataclass(frozen=True)
 class StoredAxis:
-    """The layout of one dim: `slots` positions; slot 0 of a block is point `lo`."""
+    """The layout of one dim: `slots` positions; slot 0 of a full one is point `lo`."""
 
     dim: str
     kind: Kind
@@ -44,22 +44,22 @@ class StoredAxis:
     lo: int = 0
     size: Expr | int = 0  # the extent as written, for people
     tile: int = 1  # points of a tile
-    room: int = 0  # of a ring: points that are mirrored
+    room: int = 0  # points that are mirrored
     step: int = 1  # of a strided axis: from point to point
 
     def __str__(self) -> str:
         match self.kind:
-            case "folded":
+            case "scalar":
                 return f"{self.dim}: 1"
-            case "block":
+            case "full":
                 return f"{self.dim}: {self.size}"
             case "tiled":
                 return f"{self.dim}: {self.size} in tiles of {self.tile}"
-            case "apart":
+            case "per_point":
                 return f"{self.dim}: {self.size}, each apart"
             case "strided":
                 return f"{self.dim}: {self.size} in steps of {self.step}"
-            case "ring" if self.room:
+            case "mirrored" if self.room:
                 return f"{self.dim}: window {self.slots}, {self.room} of it twice"
             case _:
                 return f"{self.dim}: window {self.slots}"
@@ -67,9 +67,9 @@ class StoredAxis:
 
 @dataclass(frozen=True)
 class Store:
-    """The memory of one equation: [slots of each axis that is not folded, *shape of a point].
+    """The memory of one equation: [slots of each axis that is not scalar, *shape of a point].
 
-    A tiled axis or a ring has its tiles there, and the place in a tile is one of the trailing axes:
+    A tiled or mirrored axis has its tiles there, and the place in a tile is a trailing axis.
     `order` has the positions of that place (0) and of the axes of a point (1, 2, ..).
     """
 
@@ -83,22 +83,22 @@ class Store:
 
     @property
     def kept(self) -> tuple[StoredAxis, ...]:
-        return tuple(a for a in self.axes if a.kind != "folded")
+        return tuple(a for a in self.axes if a.kind != "scalar")
 
     @property
     def tiled(self) -> StoredAxis | None:
-        return next((a for a in self.axes if a.kind in ("tiled", "ring")), None)
+        return next((a for a in self.axes if a.kind in ("tiled", "mirrored")), None)
 
     @property
-    def apart(self) -> StoredAxis | None:
-        return next((a for a in self.axes if a.kind == "apart"), None)
+    def per_point(self) -> StoredAxis | None:
+        return next((a for a in self.axes if a.kind == "per_point"), None)
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of one buffer."""
-        lead = (1 if a.kind == "apart" else a.slots // a.tile for a in self.kept)
-        return (*lead, *self.behind(sizes))
+        lead = (1 if a.kind == "per_point" else a.slots // a.tile for a in self.kept)
+        return (*lead, *self.point_shape(sizes))
 
-    def behind(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    def point_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The lengths of the axes after those of points."""
         point = self.type.sizes(sizes)
         if self.tiled is None:

@@ -4,8 +4,8 @@
     k: t: T in tiles of 8 of f32[B,K,D] as [0,1,2,place], that is [T/8, B, K, D, 8]
 
 A product wants its operand as [batch axes, summed axes, axes of its own], so a tile lies in memory
-as the product reads it. A window of which ranges are read is one tile, a ring: the points that
-wrap around its end are mirrored, and no range is gathered.
+as the product reads it. A circular store of which ranges are read is one tile, and the points that
+wrap around its end are mirrored, so no range is gathered.
 
     s = einsum(q, k[max(t-7,0):t+1:room(8)], labels='bkd,nbkd->bkn')
     k: t: window 8, 8 of it twice of f32[B,K,D] as [0,1,2,place], that is [1, B, K, D, 16]
@@ -29,28 +29,28 @@ def in_tiles(
     store: Store, graph: StatementGraph, ranges: Sequence[Dependence], sizes: Mapping[str, int]
 ) -> Store:
     """Return the store in tiles, if every range read from it is one tile."""
-    blocks = {a.dim: a for a in store.axes if a.kind == "block"}
+    full = {a.dim: a for a in store.axes if a.kind == "full"}
     tiles = {(d, _tile(e, sizes)) for d, e in _read(store, graph, ranges)}
     if len(tiles) != 1:
         return store
     ((dim, size),) = tiles
-    if size < 2 or dim not in blocks or blocks[dim].lo:
+    if size < 2 or dim not in full or full[dim].lo:
         return store
-    slots = -(-blocks[dim].slots // size) * size
-    axis = replace(blocks[dim], kind="tiled", tile=size, slots=slots)
+    slots = -(-full[dim].slots // size) * size
+    axis = replace(full[dim], kind="tiled", tile=size, slots=slots)
     return _laid_out(store, axis, graph, ranges)
 
 
-def in_a_ring(
+def in_mirrored_window(
     store: Store, graph: StatementGraph, ranges: Sequence[Dependence], sizes: Mapping[str, int]
 ) -> Store:
-    """Return the store with its window as a ring, if products read it, and only in ranges.
+    """Return the store with its window mirrored, if products read it, and only in ranges.
 
     A range that never wraps around the end, such as chunks that start at multiples of its length,
-    needs no mirror. A range of the whole ring mirrors one point: XLA copies an operand that a
+    needs no mirror. A range of the whole window mirrors one point: XLA copies an operand that a
     product reads whole.
     """
-    windows = {a.dim: a for a in store.axes if a.kind == "window"}
+    windows = {a.dim: a for a in store.axes if a.kind == "circular"}
     found = _read(store, graph, ranges)
     if len({d for d, _ in found}) != 1 or len(found) != len(ranges):
         return store
@@ -66,7 +66,7 @@ def in_a_ring(
         n for n, (_, e) in zip(lengths, found, strict=True) if slots % n or not _multiple(e.lo, n)
     ]
     room = max(wrapping, default=int(slots in lengths))
-    axis = replace(windows[dim], kind="ring", tile=slots, room=room)
+    axis = replace(windows[dim], kind="mirrored", tile=slots, room=room)
     return _laid_out(store, axis, graph, ranges)
 
 

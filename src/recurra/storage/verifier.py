@@ -205,7 +205,7 @@ class _Simulation:
         axes = {a.dim: a for a in self.plan.stores[ref.name].axes}
         for r, e in zip(self.plan.statements.arrays[ref.name].domain, ref.index, strict=True):
             a = axes[r.dim]
-            if isinstance(e, Slice) and e.pad is not None and a.kind in ("block", "tiled"):
+            if isinstance(e, Slice) and e.pad is not None and a.kind in ("full", "tiled"):
                 first, count = evaluate(e.lo, env) - a.lo, evaluate(e.pad, env)
                 end = first + (count - 1) * e.step + 1 if count else first
                 if not 0 <= first <= end <= a.slots:
@@ -263,7 +263,7 @@ class _Simulation:
         at = dict(zip(self.plan.statements.arrays[name].domain.dims, point, strict=True))
         out: list[int] = []
         for a in self.plan.stores[name].axes:
-            if a.kind in ("block", "tiled"):
+            if a.kind in ("full", "tiled"):
                 if not 0 <= at[a.dim] - a.lo < a.slots:
                     self.fail(f"{name}{point} has no slot in {a}")
                 out.append(at[a.dim] - a.lo)
@@ -272,7 +272,7 @@ class _Simulation:
                 if number >= a.slots - 1:
                     self.fail(f"{name}{point} has no slot in {a}")
                 out.append(-1 if rest else number)
-            elif a.kind in ("window", "ring"):
+            elif a.kind in ("circular", "mirrored"):
                 out.append(at[a.dim] % a.slots)
         return tuple(out)
 

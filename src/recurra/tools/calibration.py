@@ -195,7 +195,7 @@ def _layers(backend: str, stored: bool) -> Executable:
 
 def _warm_program(ctx: Context, sizes: dict[str, int], backend: str) -> Executable:
     """Compile a program, and run it once so that later runs compile nothing."""
-    program = ctx.compile(sizes, backend=backend, axes=False, given=0)
+    program = ctx.compile(sizes, backend=backend, vectorized=False, min_peeled_points=0)
     program.run()
     return program
 

@@ -31,13 +31,13 @@ class InterpretedProgram:
         self.pass_rows: Rows = []
         self.chart: Rows = []
         self.contraction_rows: Rows = []
-        self.logs = dict(ctx.tracer.logs)
+        self.logs = dict(ctx.builder.logs)
         graph = ctx.graph
         self.graph = Graph(graph.nodes, tuple(dict.fromkeys(self.logs.values())), graph.dims)
         self.equations = {"trace": str(self.graph)}
         self.bounds = {str(name): n for name, n in bounds.items()}
         self.statements = statements
-        if ctx.tracer.effects:
+        if ctx.builder.effects:
             print("checkpoints are not written when a program is interpreted", file=sys.stderr)
 
     def run(

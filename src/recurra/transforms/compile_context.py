@@ -88,7 +88,7 @@ class CompileContext:
     @property
     def memory_price(self) -> float:
         """The price of a byte that stays in memory, as a multiple of its traffic."""
-        return MEMORY_PRICE if self.tuning.held is None else self.tuning.held
+        return MEMORY_PRICE if self.tuning.memory_price is None else self.tuning.memory_price
 
     def remark(self, *decisions: object) -> None:
         """Add a line of text for each decision: what was decided, and why."""

@@ -61,22 +61,22 @@ class AttentionChoice:
     kernel: AttentionKernel
     alone: float
     tiled: float
-    asked: bool | None
+    requested: bool | None
 
     @property
     def is_fused(self) -> bool:
-        return self.alone < self.tiled if self.asked is None else self.asked
+        return self.alone < self.tiled if self.requested is None else self.requested
 
     def __str__(self) -> str:
         how = f"{self.kernel.name} {self.alone / 1e3:.0f} µs, equations {self.tiled / 1e3:.0f} µs"
         what = f"one call of {self.kernel.name}" if self.is_fused else "equations"
-        asked = " as asked" if self.asked is not None else ""
+        asked = " as asked" if self.requested is not None else ""
         k = self.found.args[1]
         return f"attention {self.found.y.name} over {k}: {what}{asked} ({how})"
 
 
 def fuse_attention(
-    graph: Graph, sizes: Mapping[str, int], kernel: AttentionKernel, asked: bool | None = None
+    graph: Graph, sizes: Mapping[str, int], kernel: AttentionKernel, requested: bool | None = None
 ) -> tuple[Graph, list[AttentionChoice]]:
     """Return the graph with attentions in loops as one op if asked for, or cheaper than tiles.
 
@@ -88,7 +88,9 @@ def fuse_attention(
         dims = (symbols(found.range.lo) | symbols(found.range.hi)) & ordered.keys()
         return bool(dims) and all(found.y.name in ordered[d] for d in dims)
 
-    choices = [price(graph, sizes, kernel, f, asked) for f in attentions(graph) if is_in_loop(f)]
+    choices = [
+        price(graph, sizes, kernel, f, requested) for f in attentions(graph) if is_in_loop(f)
+    ]
     for c in choices:
         y = c.found.y
         if c.is_fused and fuel().burn("softmax(q·k)·v → attention", y.name):
@@ -226,7 +228,7 @@ def price(
     sizes: Mapping[str, int],
     kernel: AttentionKernel,
     found: FoundAttention,
-    asked: bool | None,
+    requested: bool | None,
 ) -> AttentionChoice:
     """Return the price of an attention at an average step, as one call and as equations."""
     points, most = lengths(sizes, found)
@@ -239,7 +241,7 @@ def price(
         tile //= 2
     tile = most if most < MIN_STRIPPED_POINTS else tile
     alone, tiled = kernel.alone(points, most, row), kernel.in_tiles(points, tile, row)
-    return AttentionChoice(found, kernel, alone, tiled, asked)
+    return AttentionChoice(found, kernel, alone, tiled, requested)
 
 
 def _side_by_side(sizes: Mapping[str, int], found: FoundAttention, source: Node) -> int:
@@ -267,15 +269,17 @@ def lengths(sizes: Mapping[str, int], attention: FoundAttention) -> tuple[float,
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether there is attention, and a kernel for it."""
-    may = cx.target.kernel is not None and cx.tuning.attention is not False
+    may = cx.target.attention_kernel is not None and cx.tuning.fused_attention is not False
     return may and bool(attentions(graph))
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Make softmax(q·k)·v over a range of the past one op if the backend's kernel is faster."""
-    if cx.target.kernel is None:
+    if cx.target.attention_kernel is None:
         return graph
-    new, choices = fuse_attention(graph, cx.sizes, cx.target.kernel, cx.tuning.attention)
+    new, choices = fuse_attention(
+        graph, cx.sizes, cx.target.attention_kernel, cx.tuning.fused_attention
+    )
     cx.remark(*choices)
     return new
 

@@ -225,7 +225,7 @@ class GrowingAxes:
 
 
 def longest_window(places: int) -> int:
-    """Return the longest window that a ring of so many places holds.
+    """Return the longest window that a circular store of so many places holds.
 
     A second place is needed for each of its points, or for a tile of them.
     """

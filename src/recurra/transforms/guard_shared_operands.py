@@ -20,7 +20,7 @@ from recurra.analysis.data_conditions import (
     decision,
     is_decided,
     takers,
-    worth_asking,
+    worthwhile_conditions,
 )
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import LETTERS
@@ -41,7 +41,9 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     """Compute a value that several conditionals read only where one of them takes it."""
     for node, taken in [*_shared_operands(graph)]:
         new = _guarded(graph, node, taken)
-        if node.name in worth_asking(new, cx.sizes) and fuel().burn("choices → one", node.name):
+        if node.name in worthwhile_conditions(new, cx.sizes) and fuel().burn(
+            "choices → one", node.name
+        ):
             cx.remark(f"{node.name}: where one of {len(taken)} choices takes it")
             graph = new
     return graph

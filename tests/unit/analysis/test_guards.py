@@ -194,7 +194,7 @@ def check(case: Case, *backends: Any) -> None:
     want = oracle(case)
     for backend in backends:
         for options in ({}, {"axes": False}):
-            compiled(case, backend, want, chunk=2, **options)
+            compiled(case, backend, want, launch_steps=2, **options)
 
 
 @pytest.mark.usefixtures("_everywhere")

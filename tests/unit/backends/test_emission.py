@@ -37,7 +37,7 @@ class Emitted(NamedTuple):
         """The shapes of those that no equation reads whole: a window of n rewards is."""
         nodes = self.plan.graph.nodes.values()
         whole = {
-            a.name for n in nodes for a in n.args if a.slices and "window" in self.kinds(a.name)
+            a.name for n in nodes for a in n.args if a.slices and "circular" in self.kinds(a.name)
         }
         kept = [self.plan.stores[s] for s in self.region.stores if s not in whole]
         return {s.shape(self.plan.sizes) for s in kept if s.nbytes(self.plan.sizes) > 1000}
@@ -143,7 +143,7 @@ def test_temporaries_do_not_grow_with_time():
 @pytest.mark.slow
 def test_one_executable_runs_any_number_of_steps():
     """11 iterations in launches of 4 and a rest of 3; then again from the middle."""
-    p = reinforce(8, 20, 11, chunk=4)
+    p = reinforce(8, 20, 11, launch_steps=4)
     p.run(seed=SEED)
     p.run(seed=SEED + 1)
     assert [f._cache_size() for f in p.execution.regions.values()] == [1] * len(p.execution.regions)
@@ -174,7 +174,10 @@ def differing(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 def test_launches_do_not_change_a_bit(backend: str):
-    runs = [run(reinforce(4, 12, 5, shown=("d_W1",), chunk=k, backend=backend)) for k in (1, 2, 8)]
+    runs = [
+        run(reinforce(4, 12, 5, shown=("d_W1",), launch_steps=k, backend=backend))
+        for k in (1, 2, 8)
+    ]
     assert len(runs[0].variables) == 18
     assert np.ptp(runs[0].results["length"]) > 0
     for other in runs[1:]:
@@ -185,7 +188,7 @@ def test_launches_do_not_change_a_bit(backend: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 def test_a_resumed_run_is_the_run_itself(backend: str):
-    p = reinforce(4, 12, 5, shown=tuple(GRADIENTS), chunk=2, backend=backend)
+    p = reinforce(4, 12, 5, shown=tuple(GRADIENTS), launch_steps=2, backend=backend)
     whole = run(p)
     saved: list[Any] = []
 

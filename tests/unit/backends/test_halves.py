@@ -36,7 +36,7 @@ def given(kind: str) -> np.ndarray:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_store_is_written_in_place(kind: str):
     """XLA writes a row of it, as words, and copies it nowhere."""
-    plan = (p := program(kind, "jax", chunk=16)).compiled.program.plan
+    plan = (p := program(kind, "jax", launch_steps=16)).compiled.program.plan
     (region,) = (r for r in p.compiled.program.regions if r.chunk is not None)
     text = JaxBackend().lowered(plan, region).compile().as_text()
     (size,) = {plan.stores[s].shape(plan.sizes) for s in region.stores if plan.stores[s].output}
@@ -47,7 +47,7 @@ def test_a_store_is_written_in_place(kind: str):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [{}, {"chunk": 16}])
+@pytest.mark.parametrize("options", [{}, {"launch_steps": 16}])
 def test_what_comes_out_has_its_type(kind: str, options: dict[str, Any]):
     found = program(kind, "jax", **options).run(inputs={"given": given(kind)})["kept"]
     want = program(kind, "numpy", **options).run(inputs={"given": given(kind)})["kept"]

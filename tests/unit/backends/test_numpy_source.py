@@ -76,7 +76,7 @@ def test_the_source_is_short_and_plain() -> None:
 def test_what_no_step_changes_is_before_the_loop() -> None:
     with (ctx := rc.Context(num_dims=1)) as (t, T):
         rc.output(x=rc.uniform((t,), (2,)) + rc.value(t))
-    text = sources(ctx.compile({T: 500}, backend="numpy", axes=False))
+    text = sources(ctx.compile({T: 500}, backend="numpy", vectorized=False))
     before, _, inside = text.partition("for t in range")
     assert "seed" in before
     assert "seed" not in inside
@@ -140,7 +140,7 @@ def test_every_operator_is_written_down(
     w, xs = Writer(), sample.arrays()
     machine = WritingMachine(w, {k: x for k, x in sample.env.items() if k in ("T", "B")})
     seed = StandIn(w, w.named("seed"), np.zeros((), np.uint32))
-    env = {**sample.env, **{n: machine.counted(n, span) for n in ("t", "b")}, SEED: seed}
+    env = {**sample.env, **{n: machine.counter(n, span) for n in ("t", "b")}, SEED: seed}
     takes = [StandIn(w, w.named("x"), without_memory(x)) for x in xs]
     args = xs if constants else takes
     with np.errstate(all="ignore"):

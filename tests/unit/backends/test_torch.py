@@ -17,7 +17,7 @@ def on_torch(case: Case, axes: bool) -> None:
     if currently_in_test_context():
         note(str(case))
     want = oracle(case)
-    compiled(case, TorchBackend(), want, chunk=2, axes=axes)
+    compiled(case, TorchBackend(), want, launch_steps=2, vectorized=axes)
 
 
 @pytest.mark.parametrize("axes", [True, False])

@@ -114,7 +114,7 @@ def test_what_is_fused_is_compiled_once() -> None:
 def test_programs_that_went_wrong(case: Any) -> None:
     from program_checks import compiled, oracle
 
-    compiled(case, backend(Recorder()), oracle(case), chunk=1, check=False, axes=False)
+    compiled(case, backend(Recorder()), oracle(case), launch_steps=1, check=False, vectorized=False)
 
 
 def loop_of(write: Callable[..., Any], bounds: tuple[int, int] = (5, 9)) -> tuple[Recorder, Any]:

@@ -44,7 +44,7 @@ def test_a_program_made_to_fit_computes_the_same(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(executable, "Executable", each_once())
     work = Work(side=64, B=4, T=32)
     here = contestant(work)
-    free = program(work, 2, gradients=True, chunk=1, backend="jax").memory.nbytes
+    free = program(work, 2, gradients=True, launch_steps=1, backend="jax").memory.nbytes
     tight = free - work.observations // 2
     fitted = contestant(replace(work, memory=str(tight)))
     assert check((here, here.answer()), (fitted, fitted.answer())) == "exact"

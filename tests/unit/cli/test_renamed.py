@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 import recurra as rc
 from recurra import cli
 from recurra.cli.commands import RENAMED_PASSES
-from recurra.compiler.options import read_options
+from recurra.compiler.options import RENAMED as RENAMED_OPTIONS
+from recurra.compiler.options import CompileOptions, read_options
 from recurra.compiler.pipeline import PASSES
+from recurra.cost.tuning_knobs import Tuning
 
 RENAMED = {
     "Swap": "Offload",
@@ -47,6 +50,9 @@ def test_old_names_of_options_are_the_new_ones() -> None:
     with pytest.warns(DeprecationWarning, match="the option swap is called offload now"):
         options, _ = read_options(["swap=disk"])
     assert options.offload == "disk"
+    known = {f.name for f in (*fields(CompileOptions), *fields(Tuning))}
+    assert set(RENAMED_OPTIONS.values()) <= known
+    assert not set(RENAMED_OPTIONS) & known
 
 
 def test_old_names_of_passes_run_the_new_ones(

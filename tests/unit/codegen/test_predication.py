@@ -15,9 +15,9 @@ from random_cases import QUICK
 from random_programs import Case, programs
 from recurra.backends.registry import backend_of
 from recurra.codegen import predication
-from recurra.codegen.loop_segments import members, segments
+from recurra.codegen.loop_segments import segments
 from recurra.reference import interpreter
-from recurra.schedule.tree import Loop
+from recurra.schedule.tree import Loop, members
 
 STEPS = 6
 
@@ -73,6 +73,6 @@ def test_random_programs_that_ask_whatever_it_costs(
     @settings(QUICK, max_examples=20 if backend == "numpy" else 6)
     @given(programs(), st.sampled_from([2, None]))
     def check(case: Case, chunk: int | None) -> None:
-        compiled(case, backend_of(backend), oracle(case), axes=False, chunk=chunk)
+        compiled(case, backend_of(backend), oracle(case), vectorized=False, launch_steps=chunk)
 
     check()

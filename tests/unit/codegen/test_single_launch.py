@@ -59,7 +59,9 @@ def test_one_launch_gives_results_in_the_order_they_were_written(backend: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"single": False}, {"chunk": 8}, {"memory": "1MiB"}])
+@pytest.mark.parametrize(
+    "options", [{"single_launch": False}, {"launch_steps": 8}, {"memory": "1MiB"}]
+)
 def test_launches_of_several_steps_are_asked_for(options: dict[str, Any]) -> None:
     program = averages(**options)
     assert program.runner.single is None
@@ -137,7 +139,7 @@ def test_threads_run_one_program_at_once(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_program_runs_within_a_run_of_itself(backend: str) -> None:
-    program, inner = averages(backend=backend, chunk=3), list[np.ndarray]()
+    program, inner = averages(backend=backend, launch_steps=3), list[np.ndarray]()
 
     def watch(first: int, metrics: object) -> None:
         inner.append(program.run(inputs={"x": X * 2.0})["h"])

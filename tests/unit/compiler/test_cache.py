@@ -37,7 +37,7 @@ def no_passes(*_: Any, **__: Any) -> Any:
 
 
 def test_a_program_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = program(chunk=4)
+    first = program(launch_steps=4)
     want = first.run(seed=3)["norm"]
     regions = [r.name for r in first.compiled.program.regions]
     parts = sorted(p.name.partition("-")[0] for p in folder.glob("*/*"))
@@ -46,7 +46,7 @@ def test_a_program_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch)
     from recurra.backends.jax.disk_cache import CachedJax
 
     monkeypatch.setattr(CachedJax, "lowered", no_passes)
-    again = program(chunk=4)
+    again = program(launch_steps=4)
     assert again.source == first.source
     assert again.schedule_text == first.schedule_text
     assert again.run(seed=3)["norm"].tolist() == want.tolist()
@@ -54,9 +54,9 @@ def test_a_program_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_resumed_run_needs_what_travels(folder: Path) -> None:
-    whole, states = program(chunk=4), []
+    whole, states = program(launch_steps=4), []
     want = whole.run(seed=3, on_state=lambda s: states.append((s.hi, dict(s.variables))))["norm"]
-    got = program(chunk=4).run(seed=3, resume=states[1])["norm"]
+    got = program(launch_steps=4).run(seed=3, resume=states[1])["norm"]
     assert got.tolist() == want[8:].tolist()
 
 
@@ -71,7 +71,7 @@ def test_regions_of_one_text_are_compiled_once(
         made.append(lowered)
         return compiles(lowered, *args, **options)
 
-    program(chunk=4).run()  # what a process compiles once
+    program(launch_steps=4).run()  # what a process compiles once
     for code in folder.glob("*/code"):
         code.unlink()
     monkeypatch.setattr(jax.stages.Lowered, "compile", counted)
@@ -132,7 +132,7 @@ def test_what_runs_once_is_compiled_in_less_time(
         c = compiled.compiled
         return {r.name: options_for(c.plan, r) for r in c.program.regions}
 
-    looped = program(chunk=4)
+    looped = program(launch_steps=4)
     assert options(looped) == {"region_1": {"xla_backend_optimization_level": 2}, "region_2_i": {}}
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=1")
     assert options(looped)["region_1"] == {}
@@ -204,7 +204,7 @@ def test_code_is_loaded_for_one_of_several_devices(tmp_path: Path) -> None:
 OTHERS: dict[str, dict[str, Any]] = {
     "other data": {"by": 0.25},
     "another constant of a function": {"scale": 2.0},
-    "another option": {"chunk": 3},
+    "another option": {"launch_steps": 3},
 }
 
 

@@ -58,7 +58,7 @@ def example(name: str, times: int) -> tuple[Graph, Mapping[str, int]]:
     sizes = {k: n * times if k in LONG else n for k, n in TINY_SIZES[name].items()}
     if {"N", "M"} <= sizes.keys():  # minibatches have all samples
         sizes["N"] = sizes["B"] * sizes["T"] // sizes["M"]
-    given = bounded(found["ctx"].tracer, {str(found[k]): n for k, n in sizes.items()})
+    given = bounded(found["ctx"].builder, {str(found[k]): n for k, n in sizes.items()})
     return given.graph, given.sizes
 
 

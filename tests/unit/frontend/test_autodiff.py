@@ -214,13 +214,13 @@ def test_gradient_of_one_point() -> None:
 
 
 def test_one_tensor_as_wrt_and_two_backwards() -> None:
-    with tracing("t") as (tracer, (t,)):
+    with tracing("t") as (builder, (t,)):
         x = input(Type("f64"), (t,), "x")
         (x * x).backward(wrt=x)
         first = x.grad
         (x * x * x).backward(wrt=[x])
         rc.output(first=first, second=x.grad)
-        out = run(tracer, BOUNDS, {"x": draws(T)})
+        out = run(builder, BOUNDS, {"x": draws(T)})
     np.testing.assert_allclose(out["first"], 2 * draws(T))
     np.testing.assert_allclose(out["second"], 3 * draws(T) ** 2)
 
@@ -244,9 +244,9 @@ def test_a_range_of_its_own() -> None:
 
     def build(idx: Any, xs: Any) -> Any:
         (t,) = idx
-        tracer = xs["m"].tracer
-        node = tracer.declare("x", Domain((Range("t", Sym("T") + 1),)), Type("f64"))
-        x = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+        builder = xs["m"].builder
+        node = builder.declare("x", Domain((Range("t", Sym("T") + 1),)), Type("f64"))
+        x = RecurrentTensor(builder, Ref(node.name, node.domain.identity))
         x[0] = xs["a"]
         x[t + 1] = (x[t] * xs["m"]).tanh()
         return x[t + 1] * x[bound("T")] + x[t]
@@ -283,7 +283,7 @@ def adam_in_jax(w: Any, u: Any, x: Any, steps: int, lr: float) -> list[Any]:
 @pytest.mark.slow
 def test_learning_an_rnn_is_jax_on_the_unrolled_program() -> None:
     w0, u0, x0 = draws(3, 3) * 0.5, draws(2, 3), draws(B, 4, 2)
-    with tracing("ibt") as (tracer, (i, b, t)):
+    with tracing("ibt") as (builder, (i, b, t)):
         w = Parameter(rc.constant(w0, "f64"), (i,), "W")
         u = Parameter(rc.constant(u0, "f64"), (i,), "U")
         x = input(Type("f64", (2,)), (b, t), "x")
@@ -295,7 +295,7 @@ def test_learning_an_rnn_is_jax_on_the_unrolled_program() -> None:
         total.backward()
         Adam([w, u], lr=1e-2).step()
         rc.output(w=w, u=u, loss=total)
-        out = run(tracer, {"I": 4, "B": B, "T": 4}, {"x": x0})
+        out = run(builder, {"I": 4, "B": B, "T": 4}, {"x": x0})
     with jax.enable_x64(True):
         trace = adam_in_jax(jnp.asarray(w0), jnp.asarray(u0), jnp.asarray(x0), 4, 1e-2)
         losses = [float(rnn_in_jax(p["w"], p["u"], jnp.asarray(x0))) for p in trace]
@@ -308,12 +308,12 @@ def test_learning_an_rnn_is_jax_on_the_unrolled_program() -> None:
 @pytest.mark.parametrize("through", [False, True])
 def test_parameters_are_leaves_unless_asked(through: bool) -> None:
     """p[i+1] = 0.5 · p[i]: with updates followed, all of the p that come from a p count."""
-    with tracing("i") as (tracer, (i,)):
+    with tracing("i") as (builder, (i,)):
         p = Parameter(rc.constant(2.0, "f64"), (i,), "p")
         p.update(p * 0.5)
         (p * 3.0).backward(wrt=[p], through_updates=through)
         rc.output(g=p.grad)
-        out = run(tracer, {"I": 4})
+        out = run(builder, {"I": 4})
     want = [3.0 * sum(0.5**k for k in range(4 - i)) for i in range(4)] if through else [3.0] * 4
     np.testing.assert_allclose(out["g"], want)
 
@@ -466,10 +466,10 @@ def test_many_random_programs(lines: list[Any], seed: int) -> None:
 
 
 def test_the_finished_graph_is_text() -> None:
-    with tracing("t") as (tracer, (t,)):
+    with tracing("t") as (builder, (t,)):
         x = input(Type("f64"), (t,), "x")
         x[t : bound("T")].sum().square().backward(wrt=x)
         rc.output(g=x.grad)
-        text = str(finished(tracer))
+        text = str(finished(builder))
     assert "d_x[t<T]" in text
     assert "0:t+1" in text

@@ -155,7 +155,7 @@ def test_a_loop_back_has_a_clock_of_its_own() -> None:
             x[t, 0] = 2.0 * t
             x[t, s] = x[t + 1, s] + x[t, s - 1]
             rc.output(x=x)
-        return ctx.run({T: 3, S: 4}, backend="numpy", diagonals=np.inf)["x"]
+        return ctx.run({T: 3, S: 4}, backend="numpy", min_skew_gain=np.inf)["x"]
 
     np.testing.assert_array_equal(sums("t t_back"), sums("a b"))
     np.testing.assert_array_equal(sums("t t_end"), sums("a b"))

@@ -20,7 +20,7 @@ def test_condition_path_and_names():
         dnn.checkpoint("all")
         kernel = dnn.weight
         rc.output(y=kernel.sum())
-    some, every = ctx.tracer.effects
+    some, every = ctx.builder.effects
     assert str(some.when) == "(i+1)%5 == 0"
     assert some.path == "runs/demo"
     assert some.params == (("weight", "W"), ("bias", "b"))
@@ -44,7 +44,7 @@ def test_the_example_is_short_and_has_its_effects():
     source = (FOLDER / "reinforce.py").read_text()
     assert len(source.splitlines()) <= 45
     ctx = read_example("reinforce")["ctx"]
-    (effect,) = ctx.tracer.effects
+    (effect,) = ctx.builder.effects
     assert effect.path == "runs/demo"
-    assert set(ctx.tracer.logs) == {"mean_return"}
+    assert set(ctx.builder.logs) == {"mean_return"}
     assert {name for _, name in effect.params} <= set(ctx.graph.nodes)

@@ -18,7 +18,7 @@ BACKENDS = ["numpy", "jax", "torch"]
 
 
 def oracle(ctx: rc.Context, bounds: dict[str, int]) -> dict[str, Any]:
-    graph, logs = ctx.graph, ctx.tracer.logs
+    graph, logs = ctx.graph, ctx.builder.logs
     found = interpreter.run(Graph(graph.nodes, tuple(logs.values()), graph.dims), bounds)
     return {name: found[equation] for name, equation in logs.items()}
 
@@ -68,7 +68,7 @@ def test_pairs_without_source_are_counted():
         exec(program, {"rc": rc})
     two: dict[str, Any] = {"rc": rc}
     exec("with rc.Context() as ((b, B), (t, T)):\n    x = rc.value(t)", two)
-    assert two["x"].tracer.dim_names() == ("i", "t")
+    assert two["x"].builder.dim_names() == ("i", "t")
 
 
 def test_elements_of_elements_are_points_of_what_has_a_name():
@@ -147,7 +147,7 @@ def test_equations_are_named_after_their_outputs():
         rc.log(mean_return=x[0:T].mean() / 3.0)
         rc.output(twice=x)
         rc.output(**{"t": x + 1.0, "per cent": x * 100.0, "class": x[T - 1 - t]})
-    names = dict(ctx.tracer.logs)
+    names = dict(ctx.builder.logs)
     assert {names.pop(k) for k in ("t", "per cent", "class")} == {"add", "mul", "output"}
     assert set(names.values()) == {"mean_return", "x"}
     assert str(parse(str(ctx.graph))) == str(ctx.graph)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from programs import draws, finished, given, run, tracing
-from recurra.analysis.program_tracer import disjoint
+from recurra.analysis.graph_builder import disjoint
 from recurra.errors import ShapeError
 from recurra.frontend import functions as rc
 from recurra.frontend.dims import Index, maximum, minimum
@@ -63,11 +63,11 @@ def test_domains_follow_shifted_reads() -> None:
 
 
 def test_a_range_of_its_own_is_kept() -> None:
-    with tracing("t") as (tracer, (t,)):
-        node = tracer.declare(
-            "x", tracer.domain({"t"}, {"t": Range("t", Sym("T") + 1)}), Type("f32")
+    with tracing("t") as (builder, (t,)):
+        node = builder.declare(
+            "x", builder.domain({"t"}, {"t": Range("t", Sym("T") + 1)}), Type("f32")
         )
-        x = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+        x = RecurrentTensor(builder, Ref(node.name, node.domain.identity))
         assert str((x * 2.0).domain) == "[t<T+1]"
         assert str(x[t + 1].domain) == "[t<T]"
         assert str((x + tensor(t, name="z")).domain) == "[t<T]"
@@ -92,12 +92,12 @@ def test_a_range_of_its_own_is_kept() -> None:
 )
 def test_broadcasting_is_numpy(a: Any, b: Any, shape: Any) -> None:
     x, y = draws(*a), draws(*b, seed=1)
-    with tracing("") as (tracer, _):
+    with tracing("") as (builder, _):
         p, q = given(Type("f64", a), (), "p"), given(Type("f64", b), (), "q")
         out = p - q
         assert out.shape == shape
         rc.output(y=out, z=(p > 0.0) & (q > 0.0))
-        got = run(tracer, {}, {"p": x, "q": y})
+        got = run(builder, {}, {"p": x, "q": y})
     np.testing.assert_array_equal(got["y"], x - y)
     np.testing.assert_array_equal(got["z"], (x > 0) & (y > 0))
 
@@ -191,10 +191,10 @@ def test_numbers_are_right() -> None:
         "f64": np.array([0.25, 8.0]),
         "mask": np.array([True, False]),
     }
-    with tracing("t") as (tracer, _):
+    with tracing("t") as (builder, _):
         names = numbers()
         rc.output(**{str(k): x for k, (x, _) in enumerate(names.values())})
-        out = run(tracer, {"T": 3}, inputs)
+        out = run(builder, {"T": 3}, inputs)
     env = {**inputs, "t": np.arange(3)[:, None], "np": np, "where": np.where, "array": ARRAY}
     for k, text in enumerate(names):
         got, want = out[str(k)], np.asarray(eval(text, dict(env)))
@@ -230,10 +230,10 @@ def test_methods_are_numpy() -> None:
         "all": (lambda a: ~(a > 0.0).all(axis=0), ~(x > 0).all(0)),
         "relu": (lambda a: a.relu(), np.maximum(x, 0)),
     }
-    with tracing("") as (tracer, _):
+    with tracing("") as (builder, _):
         a = given(Type("f64", (2, 3)), (), "a")
         rc.output(**{k: f(a) for k, (f, _) in cases.items()})
-        out = run(tracer, {}, {"a": x})
+        out = run(builder, {}, {"a": x})
     for k, (_, want) in cases.items():
         assert out[k].shape == np.shape(want), k
         np.testing.assert_allclose(out[k], want, rtol=1e-12, err_msg=k)
@@ -243,13 +243,13 @@ def test_methods_are_numpy() -> None:
 
 
 def test_where_on_dims_is_a_branch_and_on_data_is_not() -> None:
-    with tracing("t") as (tracer, (t,)):
+    with tracing("t") as (builder, (t,)):
         x = given(Type("f32"), (t,), "x")
         by_dim = rc.where(t < T - 1, x[t + 1], -1.0)
         by_data = rc.where(x > 2.0, x, 0)
         rc.output(by_dim=by_dim, by_data=by_data)
-        graph = finished(tracer)
-        out = run(tracer, SIZES, {"x": np.arange(5.0)})
+        graph = finished(builder)
+        out = run(builder, SIZES, {"x": np.arange(5.0)})
     node = graph[by_dim.name]
     assert node.text(graph.is_identity).endswith("= merge(x[t+1], const, when=(t < T-1, t >= T-1))")
     assert graph[by_data.name].op.name == "where"
@@ -258,36 +258,36 @@ def test_where_on_dims_is_a_branch_and_on_data_is_not() -> None:
 
 
 def test_the_first_true_branch_wins() -> None:
-    with tracing("bt") as (tracer, (b, t)):
+    with tracing("bt") as (builder, (b, t)):
         x = rc.like(Type("i32"), (b, t))
         x[b, 0] = 1
         x[b, -1] = 2
         x[b, t, (t % 2 == 0) | (b == 1)] = 3
         x[t >= 0] = 4
         rc.output(x=x)
-        out = run(tracer, SIZES)
+        out = run(builder, SIZES)
     np.testing.assert_array_equal(out["x"], [[1, 4, 3, 4, 2], [1, 3, 3, 3, 2]])
 
 
 def test_conditions_of_a_shifted_definition_are_those_of_its_value() -> None:
     """x[t+1, t % 2 == 0] = t: where t is even, x of the next is t."""
-    with tracing("t") as (tracer, (t,)):
+    with tracing("t") as (builder, (t,)):
         x = rc.like(Type("i32"), (t,))
         x[t + 1, t % 2 == 0] = t
         x[t >= 0] = -1
         rc.output(x=x)
-        np.testing.assert_array_equal(run(tracer, SIZES)["x"], [-1, 0, -1, 2, -1])
+        np.testing.assert_array_equal(run(builder, SIZES)["x"], [-1, 0, -1, 2, -1])
 
 
 def test_definitions_outside_the_domain_are_dropped() -> None:
-    with tracing("t") as (tracer, (t,)):
+    with tracing("t") as (builder, (t,)):
         x, y = rc.like(Type("i32"), (t,)), rc.like(Type("i32"), (t,))
         x[t + 2] = t
         x[t >= 0] = -1
         y[t - 2] = t
         y[t >= 0] = -1
         rc.output(x=x, y=y)
-        out = run(tracer, SIZES)
+        out = run(builder, SIZES)
     np.testing.assert_array_equal(out["x"], [-1, -1, 0, 1, 2])
     np.testing.assert_array_equal(out["y"], [2, 3, 4, -1, -1])
 
@@ -306,12 +306,12 @@ def test_plainly_disjoint_conditions_stay_as_written() -> None:
 
 
 def test_inputs_and_outputs_start_where_their_domain_does() -> None:
-    with tracing("t") as (tracer, (t,)):
+    with tracing("t") as (builder, (t,)):
         x = given(Type("f32"), (t,), "x")
         rc.output(step=x - x[t - 1])
-        out = run(tracer, SIZES, {"x": np.array([1.0, 2.0, 4.0, 8.0, 16.0])})
+        out = run(builder, SIZES, {"x": np.array([1.0, 2.0, 4.0, 8.0, 16.0])})
         np.testing.assert_array_equal(out["step"], [1, 2, 4, 8])
-        assert run(tracer, {"T": 1}, {"x": np.ones(1)})["step"].shape == (0,)
+        assert run(builder, {"T": 1}, {"x": np.ones(1)})["step"].shape == (0,)
 
 
 # ---- host calls
@@ -326,14 +326,14 @@ def test_a_call_takes_batch_dims_whole() -> None:
         seen.append(x.shape)
         return x + y[:, None], y > 0
 
-    with tracing("bt") as (tracer, (b, t)):
+    with tracing("bt") as (builder, (b, t)):
         x, y = given(Type("f32", (3,)), (b, t), "x"), given(Type("f32"), (b, t), "y")
         types = [Type("f32", (3,)), Type("bool")]
         z, d = rc.call(HostFunction("step", step), types, [x, y], [b], (x + y).domain)
         assert (str(z), str(d)) == ("f32[3] over (b, t)", "bool[] over (b, t)")
         rc.output(z=z, d=d)
         inputs = {"x": draws(2, 5, 3).astype("f"), "y": draws(2, 5).astype("f")}
-        out = run(tracer, SIZES, inputs)
+        out = run(builder, SIZES, inputs)
     np.testing.assert_allclose(out["z"], inputs["x"] + inputs["y"][..., None])
     np.testing.assert_array_equal(out["d"], inputs["y"] > 0)
     assert seen == [(2, 3)] * 5

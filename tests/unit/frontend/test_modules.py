@@ -176,7 +176,7 @@ def ours(pair: Pair, weights: dict[str, np.ndarray], x: Any, g: Any, backend: st
         rc.output(y=y, d_z=z.grad, **grads)
         del Bb, I, Tt
     bounds = {"B": B, "I": 1, "T": T}
-    bounds = {r.hi: bounds[str(r.hi)[0]] for r in ctx.tracer.dims}
+    bounds = {r.hi: bounds[str(r.hi)[0]] for r in ctx.builder.dims}
     return ctx.compile(bounds, backend=backend).run(inputs={"z": x, "w": g})
 
 
@@ -249,7 +249,7 @@ def test_only_a_window_of_keys_is_stored() -> None:
         x[t + 1] = nn.MultiheadAttention(4, 2, (), window=3)(x).tanh()
         rc.output(y=x[Tt - 1])
     program = ctx.compile({Tt: 64}, backend="numpy")
-    slots = [row["slots"] for row in program.store_rows if row["kind"].startswith("ring")]
+    slots = [row["slots"] for row in program.store_rows if row["kind"].startswith("mirrored")]
     assert slots == ["t: 3 + 3", "t: 3 + 3"]
 
 

@@ -32,20 +32,20 @@ def test_handles_follow_the_names_of_variables() -> None:
     assert layer.weight.grad is slope
     for x in (kernel, layer.bias, loss, slope, layer.bias.grad):
         assert x is not None
-        assert x.name in ctx.tracer.nodes
-        assert x.type == ctx.tracer.nodes[x.name].type
+        assert x.name in ctx.builder.nodes
+        assert x.type == ctx.builder.nodes[x.name].type
         assert repr(x).startswith("f32")
 
 
 def test_a_name_that_is_free_again_is_another_equation() -> None:
     with rc.Context(dims="t") as ((t, _),):
         x = rc.input(rc.f32[()], (t,), "x")
-        tracer, first = x.tracer, x + 1.0
-        tracer.rename({first.name: "y"})
+        builder, first = x.builder, x + 1.0
+        builder.rename({first.name: "y"})
         second = x + 2.0
         assert (first.name, second.name) == ("y", "add")
-        tracer.rename({second.name: "z"})
-        tracer.rename({"y": "w"})
+        builder.rename({second.name: "z"})
+        builder.rename({"y": "w"})
         third = x + 3.0
         assert (first.name, second.name, third.name) == ("w", "z", "add")
         assert first[t].ref == Ref("w", first.ref.index)
@@ -88,7 +88,7 @@ def test_a_program_goes_on_after_a_rename() -> None:
         x = rc.input(rc.f32[()], (t,), "x")
         y = rc.like(rc.f32[()], (t,))
         y[0] = x
-        y.tracer.rename({y.name: "total"})
+        y.builder.rename({y.name: "total"})
         y[t] = y[t - 1] + x
         rc.output(y=y)
     out = interpreter.run(ctx.graph, {"T": 4}, {"x": np.arange(4.0, dtype="f4")})

@@ -216,7 +216,7 @@ def test_weights_are_masked_by_their_names() -> None:
 
 def test_state_is_carried_and_donated() -> None:
     ctx, I, _ = program(lambda params, i: o.from_optax(optax.adam(0.1), params).step())
-    p = ctx.compile({I: STEPS}, chunk=3)
+    p = ctx.compile({I: STEPS}, launch_steps=3)
     (loop,) = [x for x in p.compiled.program.items if isinstance(x, ChunkLoop)]
     carried = {str(v) for v in loop.region.carried}
     assert {"count_next", "mu_W_next", "nu_W_next", "mu_b_next", "W_next", "b_next"} <= carried

@@ -161,22 +161,22 @@ VALUES: dict[str, tuple[Callable[[], Written], Any]] = {
     "offload": (learning, Offload("host", least=1)),
     "placement": (learning, "greedy"),
     "scheduler": (learning, "isl"),
-    "tuning": (looking_back, Tuning(axes=False, chunk=2)),
-    "axes": (looking_back, False),
-    "last": (looking_back, True),
-    "single": (looking_back, False),
-    "chunk": (learning, 2),
-    "held": (learning, 4096.0),
-    "strip": (looking_back, 2),
-    "attention": (looking_back, False),
-    "given": (given_a_prompt, 2),
-    "diagonals": (a_table, 0.0),
-    "rows": (learning, 8),
-    "enough": (learning, 0.0),
-    "asking": (ended_by_data, 2.0),
-    "behind": (stepped_on_the_host, 0.0),
-    "counted": (learning, ("t",)),
-    "kernel": (looking_back, KERNEL),
+    "tuning": (looking_back, Tuning(vectorized=False, launch_steps=2)),
+    "vectorized": (looking_back, False),
+    "batch_last": (looking_back, True),
+    "single_launch": (looking_back, False),
+    "launch_steps": (learning, 2),
+    "memory_price": (learning, 4096.0),
+    "tile_points": (looking_back, 2),
+    "fused_attention": (looking_back, False),
+    "min_peeled_points": (given_a_prompt, 2),
+    "min_skew_gain": (a_table, 0.0),
+    "tile_rows": (learning, 8),
+    "untiled_step_ns": (learning, 0.0),
+    "poll_steps": (ended_by_data, 2.0),
+    "min_overlapped_ns": (stepped_on_the_host, 0.0),
+    "host_loops": (learning, ("t",)),
+    "attention_kernel": (looking_back, KERNEL),
     "prices": (learning, replace(PRICES, disk=1e4)),
 }
 
@@ -202,11 +202,11 @@ def test_the_answer_is_the_interpreters(option: str) -> None:
 
 def test_knobs_are_fields_of_tuning() -> None:
     ctx, bounds = looking_back()
-    apart = ctx.compile(bounds, backend="numpy", axes=False, strip=2)
-    joined = ctx.compile(bounds, backend="numpy", tuning=Tuning(axes=False, strip=2))
+    apart = ctx.compile(bounds, backend="numpy", vectorized=False, tile_points=2)
+    joined = ctx.compile(bounds, backend="numpy", tuning=Tuning(vectorized=False, tile_points=2))
     assert apart.schedule_text == joined.schedule_text
     assert apart.source == joined.source
-    both = ctx.compile(bounds, backend="numpy", tuning=Tuning(axes=False), strip=2)
+    both = ctx.compile(bounds, backend="numpy", tuning=Tuning(vectorized=False), tile_points=2)
     assert both.schedule_text == joined.schedule_text
 
 
@@ -221,19 +221,19 @@ def test_what_is_given_goes_before_what_is_set_around_it() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"strips": 2}, "perhaps you meant strip"),
+        ({"tile_point": 2}, "perhaps you meant tile_points"),
         ({"check": "inf"}, "there is no check 'inf'"),
         ({"workers": 0}, "a program cannot run on 0 workers"),
         ({"groups": "two"}, "a program cannot run on 'two' groups"),
         ({"workers": 2, "check": "nan"}, "check='nan' looks at one worker only"),
         ({"workers": 2, "offload": "host"}, "stores of several workers cannot be offloaded"),
         ({"scheduler": "mine"}, "there is no scheduler 'mine'"),
-        ({"strip": -1}, "strip cannot be -1"),
-        ({"chunk": 0}, "chunk cannot be 0"),
-        ({"chunk": "a"}, "chunk cannot be 'a'"),
-        ({"rows": True}, "rows cannot be True"),
-        ({"held": -1.0}, "held cannot be -1.0"),
-        ({"axes": "no"}, "axes cannot be 'no'"),
+        ({"tile_points": -1}, "tile_points cannot be -1"),
+        ({"launch_steps": 0}, "launch_steps cannot be 0"),
+        ({"launch_steps": "a"}, "launch_steps cannot be 'a'"),
+        ({"tile_rows": True}, "tile_rows cannot be True"),
+        ({"memory_price": -1.0}, "memory_price cannot be -1.0"),
+        ({"vectorized": "no"}, "vectorized cannot be 'no'"),
     ],
 )
 def test_options_that_cannot_be_meant(given: dict[str, Any], message: str) -> None:

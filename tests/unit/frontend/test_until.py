@@ -452,7 +452,14 @@ def test_rows_are_normalized_by_all_points(backend: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"axes": False}, {"scheduler": "isl"}, {"last": True}, {"held": 0.0}, {"rows": 0}]
+    "options",
+    [
+        {"vectorized": False},
+        {"scheduler": "isl"},
+        {"batch_last": True},
+        {"memory_price": 0.0},
+        {"tile_rows": 0},
+    ],
 )
 def test_options_change_nothing(options: dict[str, object]) -> None:
     ctx = rc.Context(num_dims=2)

@@ -23,7 +23,7 @@ from recurra.storage.storage_plan import StoragePlan
 def compiled(name: str, **options: Any) -> Compiled:
     """An example for small bounds."""
     of = read_example(name)
-    bounds = {of[str(r.hi)]: 8 for r in of["ctx"].tracer.graph().dims if str(r.hi) in of}
+    bounds = {of[str(r.hi)]: 8 for r in of["ctx"].builder.graph().dims if str(r.hi) in of}
     return of["ctx"].compile(bounds, backend="numpy", **options).compiled
 
 

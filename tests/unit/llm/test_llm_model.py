@@ -156,7 +156,7 @@ def test_a_mix_of_patterns_by_the_interpreter():
     _, named, w = models.in_memory("gemma-2", 2)
     c = with_patterns(w.config, patterns.parse_mix("sinks:2+3,dilated:3", 2))
     made = case(Weights(c, w.arrays))
-    graph, name = made.ctx.graph, made.ctx.tracer.logs["logits"]
+    graph, name = made.ctx.graph, made.ctx.builder.logs["logits"]
     sizes = {str(n): size for n, size in made.bounds.items()}
     close(interpreter.run(graph, sizes, made.inputs)[name], expected(c, named))
 

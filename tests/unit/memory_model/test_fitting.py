@@ -24,7 +24,7 @@ from recurra.cost.thresholds import BUDGET_MEMORY_PRICES, BUDGET_TILE_ROWS
 from recurra.errors import PlanError
 from recurra.runtime import executable, memory_budget
 from recurra.runtime.executable import Executable
-from recurra.runtime.memory_budget import again, away
+from recurra.runtime.memory_budget import offload_more, recompute_more
 from recurra.storage.offload import Offload, worth
 from recurra.support.byte_units import parse
 
@@ -54,7 +54,7 @@ def test_no_more_is_allocated_than_the_budget(part: float) -> None:
     assert count.peak <= part * most
     told = p.compiled.stages.decisions[-1]
     assert told.startswith(f"memory: {p.memory.nbytes:,} of ")
-    assert ("by held=" in told) == (part < 1)
+    assert ("by memory_price=" in told) == (part < 1)
     assert told.endswith("as it is") == (part > 1)
 
 
@@ -102,36 +102,50 @@ def test_jax_learns_the_same_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory_budget, "again", lambda _: [{"held": BUDGET_MEMORY_PRICES[0]}])
-    monkeypatch.setattr(memory_budget, "away", lambda *_: [])
+    monkeypatch.setattr(
+        memory_budget, "recompute_more", lambda _: [{"memory_price": BUDGET_MEMORY_PRICES[0]}]
+    )
+    monkeypatch.setattr(memory_budget, "offload_more", lambda *_: [])
     with pytest.raises(PlanError, match="alone take") as refused:
         program(memory=1000)  # before any way is tried
     budget = 1 + int(str(refused.value).split("alone take ")[1].split()[0].replace(",", ""))
     with pytest.raises(PlanError, match=f"more than memory={budget:,}") as refused:
         program(memory=budget)
     least = str(refused.value).split('memory="')[1].split('"')[0]
-    assert program(held=BUDGET_MEMORY_PRICES[0]).memory.nbytes <= parse(least) <= 0.75 * free()[0]
+    assert (
+        program(memory_price=BUDGET_MEMORY_PRICES[0]).memory.nbytes
+        <= parse(least)
+        <= 0.75 * free()[0]
+    )
 
 
 def test_what_the_user_decides_is_not_decided_anew() -> None:
-    assert len(list(again(CompileOptions()))) == len(BUDGET_MEMORY_PRICES) + len(BUDGET_TILE_ROWS)
-    assert all("held" not in x for x in again(CompileOptions.of({"held": 1.0})))
-    assert list(again(CompileOptions.of({"held": 1.0, "rows": 64}))) == []
+    assert len(list(recompute_more(CompileOptions()))) == len(BUDGET_MEMORY_PRICES) + len(
+        BUDGET_TILE_ROWS
+    )
+    assert all(
+        "memory_price" not in x for x in recompute_more(CompileOptions.of({"memory_price": 1.0}))
+    )
+    assert list(recompute_more(CompileOptions.of({"memory_price": 1.0, "tile_rows": 64}))) == []
     plan = pictures().compiled.plan
     every = list(worth(plan, Offload(least=0)))
-    found = list(away(CompileOptions(), plan))
-    held = [x.get("held") for x in found]
+    found = list(offload_more(CompileOptions(), plan))
+    held = [x.get("memory_price") for x in found]
     assert held == [*[None] * (len(found) - 1), BUDGET_MEMORY_PRICES[-1]]
-    tried = [x["offload"].stores for x in away(CompileOptions.of({"held": 1.0}), plan)]
+    tried = [
+        x["offload"].stores for x in offload_more(CompileOptions.of({"memory_price": 1.0}), plan)
+    ]
     assert tried == [tuple(every[:k]) for k in (1, 2, 4, 5)]
     assert every[0] == "o"
     for decided in ({"offload": "host"}, {"workers": 2}, {"check": "nan"}):
-        assert list(away(CompileOptions.of(decided), plan)) == []
+        assert list(offload_more(CompileOptions.of(decided), plan)) == []
 
 
 def pictures(backend: str = "numpy", **options: Any) -> Executable:
     """Whose observations are most of what is kept: 4.7 MB of them."""
-    return learner(backend, picture=(3, 32, 32), **{"held": 1.0, "rows": 512, **options})
+    return learner(
+        backend, picture=(3, 32, 32), **{"memory_price": 1.0, "tile_rows": 512, **options}
+    )
 
 
 @pytest.mark.slow
@@ -155,10 +169,10 @@ def test_pictures_go_to_the_disk(backend: str) -> None:
 def test_a_small_program_is_swapped_too(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its largest store is 9 KB."""
     monkeypatch.setattr(executable, "Executable", each_once())
-    free = learner(backend, held=1.0, rows=0)
-    offloaded = learner(backend, held=1.0, rows=0, offload=Offload(least=0))
+    free = learner(backend, memory_price=1.0, tile_rows=0)
+    offloaded = learner(backend, memory_price=1.0, tile_rows=0, offload=Offload(least=0))
     assert offloaded.memory.nbytes < free.memory.nbytes
-    p = learner(backend, held=1.0, rows=0, memory=offloaded.memory.nbytes)
+    p = learner(backend, memory_price=1.0, tile_rows=0, memory=offloaded.memory.nbytes)
     assert p.memory.nbytes <= offloaded.memory.nbytes
     assert " on a disk" in p.compiled.stages.decisions[-1]
     np.testing.assert_allclose(p.run(seed=3)["loss"], free.run(seed=3)["loss"], rtol=1e-5)
@@ -168,16 +182,16 @@ def test_a_small_program_is_swapped_too(backend: str, monkeypatch: pytest.Monkey
 def test_what_cannot_be_met_is_refused_with_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executable, "Executable", each_once())
     with pytest.raises(PlanError, match="more than memory=1,024") as refused:
-        learner("numpy", held=1.0, rows=0, memory="1KiB")
+        learner("numpy", memory_price=1.0, tile_rows=0, memory="1KiB")
     least = parse(str(refused.value).rpartition('memory="')[2].rpartition('"')[0])
-    assert learner("numpy", held=1.0, rows=0, memory=least).memory.nbytes <= least
+    assert learner("numpy", memory_price=1.0, tile_rows=0, memory=least).memory.nbytes <= least
 
 
 @pytest.mark.slow
 def test_what_is_cheapest_is_taken_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ways that hold as much, of which a byte costs more or less."""
     budget = pictures().memory.nbytes - (1 << 20)
-    for tier, find in (("host", "again"), ("disk", "away")):
+    for tier, find in (("host", "recompute_more"), ("disk", "offload_more")):
         ways = [{"offload": Offload(tier, stores=("o",))}]  # pyright: ignore[reportArgumentType]
         monkeypatch.setattr(memory_budget, find, lambda *_, ways=ways: ways)
     for ns, chosen, other in ((1e4, "host", "disk"), (1e-4, "disk", "host")):

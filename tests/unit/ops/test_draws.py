@@ -66,11 +66,11 @@ DRAWS = {  # domain, shape: key, counter; the words of the draw at (b, i, t) and
 @pytest.mark.parametrize("seed", [0, 12345])
 def test_draws(dims: str, shape: tuple[int, ...], seed: int) -> None:
     text, words = DRAWS[dims, shape]
-    with tracing("bit") as (tracer, idx):
+    with tracing("bit") as (builder, idx):
         box = dict(zip("bit", idx, strict=True))
         u = rc.uniform([box[d] for d in dims], shape)
         rc.output(u=u)
-        graph = finished(tracer)
+        graph = finished(builder)
     assert repr(graph[u.name].op) == text
     got = interpreter.run(graph, SIZES, seed=seed)[u.name]
     assert got.dtype == np.float32
@@ -82,13 +82,13 @@ def test_draws(dims: str, shape: tuple[int, ...], seed: int) -> None:
 
 
 def test_every_draw_has_its_own_id_and_numbers_look_uniform() -> None:
-    with tracing("bt") as (tracer, (b, t)):
+    with tracing("bt") as (builder, (b, t)):
         u, v = rc.uniform((b, t), (50,)), rc.uniform((b, t), (50,))
         n = rc.normal((b, t), (50,))
         rc.output(u=u, v=v, n=n)
-        ops = [x.op for x in finished(tracer).nodes.values() if isinstance(x.op, Uniform)]
+        ops = [x.op for x in finished(builder).nodes.values() if isinstance(x.op, Uniform)]
         assert [o.id for o in ops] == [1, 2, 3, 4]
-        out = run(tracer, {"B": 8, "T": 10})
+        out = run(builder, {"B": 8, "T": 10})
     flat = np.concatenate([out["u"].ravel(), out["v"].ravel()])
     assert len(np.unique(flat)) > 0.999 * flat.size
     assert 0 <= flat.min() < 0.01
@@ -101,13 +101,13 @@ def test_every_draw_has_its_own_id_and_numbers_look_uniform() -> None:
 
 @pytest.mark.slow
 def test_a_categorical_sample_follows_its_probabilities() -> None:
-    with tracing("bt") as (tracer, (b, t)):
+    with tracing("bt") as (builder, (b, t)):
         logits = given(Type("f32", (3,)), (b, t), "logits")
         pi = Categorical(logits)
         a = pi.sample()
         rc.output(a=a, logp=pi.log_prob(a), entropy=pi.entropy())
         p = np.array([0.2, 0.5, 0.3])
-        out = run(tracer, {"B": 40, "T": 50}, {"logits": np.broadcast_to(np.log(p), (40, 50, 3))})
+        out = run(builder, {"B": 40, "T": 50}, {"logits": np.broadcast_to(np.log(p), (40, 50, 3))})
     np.testing.assert_allclose(np.bincount(out["a"].ravel()) / 2000, p, atol=0.04)
     np.testing.assert_allclose(out["logp"], np.log(p)[out["a"]], rtol=1e-5)
     np.testing.assert_allclose(out["entropy"], -(p * np.log(p)).sum(), rtol=1e-5)

@@ -344,11 +344,11 @@ def _op(name: str) -> Any:
 
 def _gradients(f: Callable[[Any], Any], inputs: dict[str, np.ndarray]) -> Any:
 
-    with tracing("") as (tracer, _):
+    with tracing("") as (builder, _):
         xs = {n: given(type_of(v), (), n) for n, v in inputs.items()}
         f(xs).backward(wrt=list(xs.values()))
         output(**{f"g_{n}": x.grad for n, x in xs.items() if x.grad is not None})
-        out = run(tracer, {}, inputs)
+        out = run(builder, {}, inputs)
         return {n: out[f"g_{n}"] for n in xs if f"g_{n}" in out}
 
 

@@ -51,10 +51,10 @@ def test_a_log_file_is_told_where_progress_is_asked_for(
 def test_what_is_compiled_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = told_at_once(monkeypatch)
     monkeypatch.setenv("RECURRA_CACHE", str(tmp_path))
-    compiled = program(chunk=4)
+    compiled = program(launch_steps=4)
     assert terminal.getvalue() == "recurra: compiling the program\n"
     compiled.run()
     lines = terminal.getvalue().splitlines()[1:]
     assert lines == [f"recurra: XLA compiles {r.name}" for r in compiled.compiled.program.regions]
-    program(chunk=4).run()
+    program(launch_steps=4).run()
     assert len(terminal.getvalue().splitlines()) == 1 + len(lines)  # a second start is silent

@@ -48,7 +48,7 @@ DATA: dict[str, Any] = {
     "stores": [
         {"store": "theta", "kind": "point", "shape": "f32[4]", "slots": 1, "live": "across i"}
         | {"class": "carried", "bytes": 15384},
-        {"store": "o", "kind": "block", "shape": "f32[250,512,4]", "slots": 250, "live": "act"}
+        {"store": "o", "kind": "full", "shape": "f32[250,512,4]", "slots": 250, "live": "act"}
         | {"class": "workspace", "bytes": 2048000},
     ],
     "program": PROGRAM,

@@ -105,7 +105,7 @@ def test_an_observation_is_stored_once(learn: bool, slots: int):
     assert pictures == {"o": slots * frame}
     others = sum(s.nbytes(compiled.sizes) for s in stores if s.name != "o")
     assert others < 3 * frame
-    (name,) = ctx.tracer.logs
+    (name,) = ctx.builder.logs
     np.testing.assert_allclose(compiled.run()[name], evaluate(ctx, BOUNDS)[name], rtol=1e-5)
 
 

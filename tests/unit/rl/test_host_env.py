@@ -32,7 +32,7 @@ def walks() -> Iterator[None]:
 
 def evaluate(ctx: rc.Context, bounds: dict[str, int], seed: int = 0) -> Arrays:
     """The logged tensors by name, from the oracle; the graph must verify and round-trip."""
-    logs = ctx.tracer.logs
+    logs = ctx.builder.logs
     graph = verify(ctx.graph)
     assert str(parse(str(graph))) == str(graph)
     found = interpreter.run(Graph(graph.nodes, tuple(logs.values()), graph.dims), bounds, seed=seed)

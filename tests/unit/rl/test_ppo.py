@@ -105,7 +105,7 @@ def test_learning_is_that_of_a_learner_by_hand(sizes: tuple[int, ...], backend: 
 @pytest.mark.parametrize("sizes", SIZES[:2], ids=str)
 def test_every_way_to_compile_it_has_the_answer_of_the_oracle(sizes: tuple[int, ...]) -> None:
     want = None
-    for options in ({}, {"axes": False}, {"held": 0.0}):
+    for options in ({}, {"vectorized": False}, {"memory_price": 0.0}):
         p = program(*sizes, backend="numpy", **options)
         want = want or run(p.source_graph, p.sizes, {}, seed=5)
         got = p.run(seed=5)
@@ -116,17 +116,17 @@ def test_every_way_to_compile_it_has_the_answer_of_the_oracle(sizes: tuple[int, 
 def without_outputs(rows: int | None = None, backend: str = "jax", **bounds: int) -> Executable:
     """The program with little put out: outputs are kept at every point."""
     ctx, (b, i, e, m, n, t) = context()
-    kept = dict(ctx.tracer.logs)
+    kept = dict(ctx.builder.logs)
     try:
-        ctx.tracer.logs = {"mean_return": kept["mean_return"], "Wa1": kept["Wa1"]}
+        ctx.builder.logs = {"mean_return": kept["mean_return"], "Wa1": kept["Wa1"]}
         s = bounds
         return ctx.compile(
             {b: s["b"], i: 3, e: s["e"], m: s["m"], n: s["b"] * s["t"] // s["m"], t: s["t"]},
             backend=backend,
-            **({} if rows is None else {"rows": rows}),
+            **({} if rows is None else {"tile_rows": rows}),
         )
     finally:
-        ctx.tracer.logs = kept
+        ctx.builder.logs = kept
 
 
 def test_one_epoch_of_one_minibatch_shuffles_nothing_and_has_no_ratio() -> None:
@@ -164,7 +164,7 @@ def test_long_minibatches_run_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(tiling, "MIN_BLOCK_POINTS", 8)
     p = without_outputs(b=4, e=2, m=2, t=128, backend="numpy")
     assert "n: tiles of 32 for" in " ".join(p.compiled.stages.decisions)
-    plain = without_outputs(b=4, e=2, m=2, t=128, rows=0, backend="numpy")
+    plain = without_outputs(b=4, e=2, m=2, t=128, tile_rows=0, backend="numpy")
     assert "n: tiles" not in " ".join(plain.compiled.stages.decisions)
     got = p.run(seed=5)
     for o, want in plain.run(seed=5).items():

@@ -148,7 +148,7 @@ def test_stores_live_on(tmp_path: Path):
         rc.optim.Adam([w], lr=0.1).step()
         rc.log(loss=loss)
     for backend in ("numpy", "jax", "torch"):
-        program = ctx.compile({I: 20, T: 4}, backend=backend, chunk=3)
+        program = ctx.compile({I: 20, T: 4}, backend=backend, launch_steps=3)
         whole, steps = with_states(program)
         assert len(steps) == 7
         for hi, variables in steps.items():

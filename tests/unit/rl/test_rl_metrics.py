@@ -161,7 +161,7 @@ def test_metrics_of_ppo_are_those_of_cleanrl_for_the_same_batch(backend: str) ->
     )
     ctx, bounds = settings.program()
     names = [f"{x}{net}{k}" for x in "Wb" for net in "ac" for k in (1, 2)]
-    ctx.tracer.logs |= {x: x for x in (*names, "o", "a", "r", "k", "step_0", "step_3", "step_6")}
+    ctx.builder.logs |= {x: x for x in (*names, "o", "a", "r", "k", "step_0", "step_3", "step_6")}
     got = ctx.compile(bounds, backend=backend).run(seed=4)
     seen = set[bool]()
     for i in range(settings.iterations):

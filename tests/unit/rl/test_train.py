@@ -37,7 +37,7 @@ class Fake:
     def __init__(self, iterations: int, fail_at: int | None = None):
         self.iterations, self.fail_at = iterations, fail_at
         self.equations = {"trace": "x: f32[] = const(value=1.0)"}
-        self.store_rows = [{"store": "W", "kind": "window", "class": "carried", "bytes": 8}]
+        self.store_rows = [{"store": "W", "kind": "circular", "class": "carried", "bytes": 8}]
         self.pass_rows = [{"name": "canonicalize", "before": 9, "after": 7, "ms": 0.5}]
         self.chart = [{"statement": "act", "start": 0, "stop": 3, "phase": "acting"}]
         self.saver = self

@@ -110,7 +110,7 @@ def test_too_little_memory_is_told_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     """Parameters alone take more: no other way to compile it is tried. It took two minutes."""
-    monkeypatch.setattr("recurra.runtime.memory_budget.again", never)
+    monkeypatch.setattr("recurra.runtime.memory_budget.recompute_more", never)
     said = told(capsys, tmp_path / "runs", "ppo", "--memory", "64")
     assert "parameters, inputs and outputs alone take" in said
     assert "hint: --memory " in said

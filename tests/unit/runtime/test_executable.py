@@ -79,7 +79,7 @@ def test_a_resumed_run_computes_what_stands_before_its_main_loop(backend: str):
         loss.backward()
         rc.optim.SGD([w], lr=0.05).step()
         rc.log(loss=loss)
-    program = ctx.compile({I: 40, T: 16}, backend=backend, chunk=8)
+    program = ctx.compile({I: 40, T: 16}, backend=backend, launch_steps=8)
     states = {}
     whole = program.run(
         on_state=lambda s: states.update({s.hi: {k: np.array(v) for k, v in s.variables.items()}})

@@ -30,7 +30,7 @@ def slow(chunk: int = 1) -> Executable:
         y[i, i == 0] = w
         y[i] = x[i - 1, K - 1] + y[i - 1]
         rc.output(last=y[I - 1])
-    return ctx.compile({I: 4, K: 60}, chunk=chunk)
+    return ctx.compile({I: 4, K: 60}, launch_steps=chunk)
 
 
 W = np.full((300, 300), 0.01, np.float32)

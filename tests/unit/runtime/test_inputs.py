@@ -47,7 +47,7 @@ def test_examples_are_given_their_data(
     monkeypatch.setattr(tiling, "MIN_BLOCK_POINTS", 2)
     e = example(name)
     assert e.inputs
-    program = e.compiled(backend=backend, rows=4, strip=4)
+    program = e.compiled(backend=backend, tile_rows=4, tile_points=4)
     got = program.run(inputs=e.inputs)
     assert set(program.inputs) == set(e.inputs)
     for key, want in e.want.items():
@@ -143,8 +143,8 @@ def rows_and_steps() -> tuple[rc.Context, dict[Any, int]]:
         {"offload": rc.Offload("host", least=1), "backend": "numpy"},
         {"offload": rc.Offload("disk", least=1), "backend": "torch"},
         {"memory": "16KiB", "backend": "numpy"},
-        {"rows": 4, "strip": 4, "given": 1, "backend": "jax"},
-        {"rows": 4, "strip": 4, "given": 1, "backend": "torch"},
+        {"tile_rows": 4, "tile_points": 4, "min_peeled_points": 1, "backend": "jax"},
+        {"tile_rows": 4, "tile_points": 4, "min_peeled_points": 1, "backend": "torch"},
     ],
     ids=lambda x: " ".join(x),
 )
@@ -263,7 +263,7 @@ def test_a_name_is_any_text(backend: str) -> None:
             h[i] = h[i - 1] + x * w
             total = total + h
         rc.output(total=total)
-    assert parse(str(ctx.graph), ctx.tracer.resources.values()) == ctx.graph
+    assert parse(str(ctx.graph), ctx.builder.resources.values()) == ctx.graph
     x = np.linspace(0.0, 1.0, 4, dtype="f4")
     given = dict.fromkeys(TEXTS, x)
     want = interpreted(ctx, {I: 4}, given)["total"]

@@ -10,12 +10,12 @@ import pytest
 
 from recurra.codegen.host_program import HostLoop
 from recurra.codegen.launch_size import items_ns
-from recurra.codegen.loop_segments import members
 from recurra.codegen.lowering import lower
 from recurra.cost.prices import of_machine
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
 from recurra.runtime.host_executor import Execution
+from recurra.schedule.tree import members
 from small_learner import learner
 
 
@@ -46,7 +46,7 @@ def test_a_program_in_islands_computes_the_same(backend: str) -> None:
     x = {"x": np.linspace(0, 1, 8, dtype="f4").reshape(4, 2)}
     main = program.compiled.program.main
     assert main is not None
-    cut = lower(program.compiled.plan, apart=main.loop.id)
+    cut = lower(program.compiled.plan, split_loop=main.loop.id)
     assert any(isinstance(it, HostLoop) for it in cut.items)
     steps = Execution(cut, program.backend).steps(3, inputs=x)
     while True:

@@ -34,9 +34,9 @@ def constants(backend: str, k: int) -> list[Any]:
         rc.output(y=(rc.constant(array) * rc.value(t)).sum())
     program = ctx.compile({T: 3}, backend=backend)
     program.run()
-    held = [x.get() for x in ctx.tracer.resources.values()]
+    held = [x.get() for x in ctx.builder.resources.values()]
     assert sum(x.nbytes for x in held) == BYTES
-    return [ctx, ctx.tracer, program, array, *held]
+    return [ctx, ctx.builder, program, array, *held]
 
 
 def host_calls(backend: str, k: int) -> list[Any]:
@@ -51,7 +51,7 @@ def host_calls(backend: str, k: int) -> list[Any]:
         rc.output(y=rc.call(doubled, rc.f32, rc.value(t).cast("f32") + k))
     program = ctx.compile({T: 3}, backend=backend)
     assert program.run()["y"].tolist() == [2.0 * (k + t) for t in range(3)]
-    return [ctx, ctx.tracer, program, doubled, owner]
+    return [ctx, ctx.builder, program, doubled, owner]
 
 
 def environments(backend: str, k: int) -> list[Any]:
@@ -70,9 +70,9 @@ def environments(backend: str, k: int) -> list[Any]:
         rc.log(r=r[0:B, i, 0:T].mean())
     program = ctx.compile({B: 2, I: 2, T: 3}, backend=backend)
     program.run(seed=k)
-    calls = [x for x in ctx.tracer.resources.values() if isinstance(x, HostFunction)]
+    calls = [x for x in ctx.builder.resources.values() if isinstance(x, HostFunction)]
     assert [x.key for x in calls] == ["CartPole-v1().reset", "CartPole-v1().step"]
-    return [ctx, ctx.tracer, program, env, *(x.get().__self__ for x in calls)]
+    return [ctx, ctx.builder, program, env, *(x.get().__self__ for x in calls)]
 
 
 def jax_functions(backend: str, k: int) -> list[Any]:
@@ -97,7 +97,7 @@ def jax_functions(backend: str, k: int) -> list[Any]:
         rc.log(x=x[i, 0:T].mean())
     program = ctx.compile({I: 2, T: 3}, backend=backend)
     program.run(seed=k)
-    return [ctx, ctx.tracer, program, waves, bent, owner, table]
+    return [ctx, ctx.builder, program, waves, bent, owner, table]
 
 
 def classes_of_users(backend: str, k: int) -> list[Any]:
@@ -130,7 +130,7 @@ def classes_of_users(backend: str, k: int) -> list[Any]:
         Steps(net.params, Rate(0.1)).step()
     program = ctx.compile({I: 2}, backend=backend)
     program.run(seed=k)
-    return [ctx, ctx.tracer, program, Net, Choice, Steps, Rate]
+    return [ctx, ctx.builder, program, Net, Choice, Steps, Rate]
 
 
 PROGRAMS: list[Callable[[str, int], list[Any]]] = [

@@ -191,7 +191,7 @@ def test_small_stores_go_where_there_are_no_large_ones() -> None:
     assert [s.name for s in p.compiled.plan.stores.values() if s.nbytes(p.sizes) >= 4096] == ["o"]
     assert {s.name for s in p.compiled.program.plan.stores.values() if s.room} == {"o"}
     assert p.memory.nbytes < learner().memory.nbytes
-    large = learner(picture=(3, 32, 32), held=1.0, rows=512, offload="disk")
+    large = learner(picture=(3, 32, 32), memory_price=1.0, tile_rows=512, offload="disk")
     kept = {s.name: s for s in large.compiled.program.plan.stores.values()}
     assert {n for n, s in kept.items() if s.room} == {"o"}
     assert any(s.nbytes(large.sizes) >= 4096 for n, s in kept.items() if n != "o" and s.kept)
@@ -348,7 +348,7 @@ def test_the_thread_ends_with_the_run() -> None:
 
 def test_the_thread_ends_with_an_error_that_is_kept() -> None:
     """An error holds the frames that it went through, and these the run."""
-    p = learner(offload=SMALL, chunk=1)
+    p = learner(offload=SMALL, launch_steps=1)
 
     def fails(*_: Any) -> None:
         raise KeyError

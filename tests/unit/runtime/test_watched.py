@@ -15,7 +15,7 @@ Rows = list[dict[str, Any]]
 
 
 def recorded(folder: Path, backend: str, **options: Any) -> Rows:
-    made = program(WORK, 3, chunk=1, backend=backend, **options)
+    made = program(WORK, 3, launch_steps=1, backend=backend, **options)
     alone = made.run()["reward"]
     assert (made.run(folder=folder)["reward"] == alone).all()
     assert (made.run()["reward"] == alone).all()  # nobody looks any more

@@ -26,7 +26,7 @@ from reinforce import GRADIENTS, reinforce
 def refused(case: Case, axes: bool) -> bool:
     """Was isl's tree no nest of our loops? If it was, its answer is the oracle's."""
     try:
-        compiled(case, NumpyBackend(), oracle(case), scheduler="isl", axes=axes)
+        compiled(case, NumpyBackend(), oracle(case), scheduler="isl", vectorized=axes)
     except ScheduleError as e:
         if e.what != "isl's schedule cannot be taken":
             raise
@@ -51,7 +51,7 @@ def test_random_programs():
     def each(case: Case) -> None:
         if currently_in_test_context():
             note(str(case))
-        every.append(refused(case, axes=len(every) % 2 == 0))
+        every.append(refused(case, vectorized=len(every) % 2 == 0))
 
     each()
     assert sum(every) < len(every) / 3

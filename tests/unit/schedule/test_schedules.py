@@ -104,7 +104,7 @@ def test_n_steps_by_the_oracle(n: int, backend: str):
     graph = ctx.graph
     values = interpreter.run(graph, sizes, seed=SEED)
     got = reinforce(B, T, I, n, shown=tuple(GRADIENTS), backend=backend).run(seed=SEED)
-    names = dict(ctx.tracer.logs)
+    names = dict(ctx.builder.logs)
     assert names.keys() == got.keys()
     for name, x in got.items():
         np.testing.assert_allclose(x, values[names[name]], rtol=1e-4, atol=1e-6, err_msg=name)
@@ -122,7 +122,7 @@ def test_an_order_that_there_is_for_these_bounds_only() -> None:
     return y
     """
     case = Case(verify(parse(text)), {"I": 4, "T": 2})
-    checked(case, NumpyBackend(), oracle(case), axes=False)
+    checked(case, NumpyBackend(), oracle(case), vectorized=False)
     with pytest.raises(ScheduleError, match="have no order"):
         schedule(case.graph, {"I": 4, "T": 3})
 

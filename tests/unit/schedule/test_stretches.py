@@ -37,7 +37,7 @@ def program(backend: str, chunk: int | None, T: int = 21, back: bool = False) ->
         first[t] = first[t - 1]
         rc.log(x=x, y=y, first=first)
         rc.output(last=y[T_ - 1] + x[0], wide=y.expand(2))
-    return ctx.compile({T_: T}, backend=backend, chunk=chunk)
+    return ctx.compile({T_: T}, backend=backend, launch_steps=chunk)
 
 
 def oracle(p: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_backends(backend: str) -> None:
 def test_outputs_hold_one_chunk() -> None:
     p = program("numpy", 4)
     (kept,) = p.compiled.program.plan.stores[p.outputs[p.logs["wide"]]].kept
-    assert (kept.kind, kept.slots) == ("window", 4)
+    assert (kept.kind, kept.slots) == ("circular", 4)
 
 
 def test_one_launch_needs_no_stretches() -> None:

@@ -58,7 +58,7 @@ def test_stores_share_what_none_of_them_needs_any_more() -> None:
     program = phases()
     for arena in (program.arena(), program.arena(pack)):
         assert validate(program.compiled.plan, arena) == []
-        assert arena.load <= arena.nbytes < arena.apart
+        assert arena.load <= arena.nbytes < arena.unshared_bytes
     assert "memory as one arena" in program._repr_html_()
 
 

@@ -86,7 +86,7 @@ def kept(plan: StoragePlan) -> dict[str, int]:
 def test_prompts_by_hand(backend: Any, past: str, T: int, P: int) -> None:
     """In chunks of which the last is not full, and what is given past the prompt is no number."""
     given = data(T, P, 3)
-    program = text(T, P, 3, past, backend=backend(), rows=24, strip=16)
+    program = text(T, P, 3, past, backend=backend(), tile_rows=24, tile_points=16)
     assert "8 at a time" in program.compiled.stages.decisions[0]
     homes = program.compiled.plan.homes
     assert len(homes) == (4 if past == "all" else 0)
@@ -97,7 +97,7 @@ def test_prompts_by_hand(backend: Any, past: str, T: int, P: int) -> None:
 
 @pytest.mark.parametrize("past", BOTH)
 def test_the_plan_holds_point_by_point(past: str) -> None:
-    assert validate(text(60, 50, 2, past, rows=16, strip=16).compiled.plan) == []
+    assert validate(text(60, 50, 2, past, tile_rows=16, tile_points=16).compiled.plan) == []
 
 
 def test_all_the_past_is_there_once_and_nothing_moves_it() -> None:

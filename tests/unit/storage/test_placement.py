@@ -76,7 +76,7 @@ def test_to_the_last_bit(backend: str, placement: str) -> None:
     for _ in range(2):  # the block of the second run is another one
         assert p.run()["loss"].tobytes() == want.tobytes()
     arena = arena_of(p)
-    assert arena.nbytes < arena.apart
+    assert arena.nbytes < arena.unshared_bytes
     assert arena.nbytes == arena.load
     assert arena.by == placement
     assert validate(p.compiled.plan, arena) == []
@@ -101,7 +101,7 @@ def examined(case: Case, **options: Any) -> None:
 @settings(QUICK, max_examples=15)
 @given(programs(), st.booleans())
 def test_random_programs(case: Case, axes: bool) -> None:
-    examined(case, axes=axes, chunk=2)
+    examined(case, vectorized=axes, launch_steps=2)
 
 
 @pytest.mark.parametrize("case", CASES[::5])
@@ -113,8 +113,8 @@ def test_a_program_that_went_wrong(case: Case) -> None:
 @given(programs(), st.booleans())
 def test_random_programs_on_torch(case: Case, axes: bool) -> None:
     want, torch = oracle(case), backend_of("torch")
-    alone = compiled(case, torch, want, axes=axes, chunk=2)
-    compiled(case, torch, alone, exact=True, axes=axes, chunk=2, placement="greedy")
+    alone = compiled(case, torch, want, vectorized=axes, launch_steps=2)
+    compiled(case, torch, alone, exact=True, vectorized=axes, launch_steps=2, placement="greedy")
 
 
 Stage = tuple[int, str, bool, list[tuple[int, str]]]  # rows, type, backwards?, what is read and how
@@ -198,7 +198,7 @@ def test_numpy_allocates_what_is_predicted(name: str) -> None:
     of = scope(name)
     bounds = {of[k]: n for k, n in PEAK_SIZES[name].items()}
     bounds |= {of["T"]: of["converged"]} if name == "newton" else {}
-    alone = of["ctx"].compile(bounds, backend="numpy", single=False)
+    alone = of["ctx"].compile(bounds, backend="numpy", single_launch=False)
     p = of["ctx"].compile(bounds, backend="numpy", placement="exact")
     got = p.run(seed=0)
     for key, want in alone.run(seed=0).items():
@@ -240,7 +240,7 @@ def remembering(**options: Any) -> Executable:
         x[0] = rc.constant(np.linspace(0, 1, 16, dtype=np.float32))
         x[i + 1] = (x[rc.max(i - 3, 0) : i + 1].mean(axis=0) + v[i, 0]).tanh()
         rc.log(loss=x.sum())
-    return ctx.compile({I: 9, T: 5}, chunk=1, **options)
+    return ctx.compile({I: 9, T: 5}, launch_steps=1, **options)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
@@ -248,7 +248,7 @@ def test_a_run_that_is_gone_on_with(backend: str) -> None:
     """What later steps read goes to its place in the block."""
     want = remembering(backend=backend).run()["loss"]
     p, seen = remembering(backend=backend, placement="exact"), list[tuple[int, Any]]()
-    assert arena_of(p).nbytes < arena_of(p).apart
+    assert arena_of(p).nbytes < arena_of(p).unshared_bytes
     p.run(on_state=lambda s: seen.append((s.hi, dict(s.variables))))
     for time, state in seen[2:7:2]:
         assert "x[]" in state
@@ -271,7 +271,7 @@ def test_looking_for_nan() -> None:
     np.testing.assert_allclose(p.run()["loss"], want, rtol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{"offload": SMALL}, {"counted": ("t",)}])
+@pytest.mark.parametrize("options", [{"offload": SMALL}, {"host_loops": ("t",)}])
 def test_beside_other_ways_to_keep_stores(options: dict[str, Any]) -> None:
     """Points apart lie in the block, offloaded ones do not."""
     placed: dict[str, Any] = {**options, "placement": "greedy"}
@@ -281,7 +281,7 @@ def test_beside_other_ways_to_keep_stores(options: dict[str, Any]) -> None:
     offloaded = {n for n, s in plan.stores.items() if s.room}
     assert bool(offloaded) == ("offload" in options)
     assert not offloaded & arena_of(p).places.keys()
-    apart = {n for n, s in plan.stores.items() if s.apart}
+    apart = {n for n, s in plan.stores.items() if s.per_point}
     assert apart <= offloaded | arena_of(p).places.keys()
     assert apart
 

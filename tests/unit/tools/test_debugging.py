@@ -69,7 +69,7 @@ def test_the_oracle_names_the_pass_the_output_and_the_point(monkeypatch: pytest.
     with pytest.raises(PassError) as e:
         compiled(program())
     ctx = program()
-    before = run(ctx.graph, SIZES, seed=3)[dict(ctx.tracer.logs)["best"]]
+    before = run(ctx.graph, SIZES, seed=3)[dict(ctx.builder.logs)["best"]]
     message = str(e.value)
     assert message.startswith("the pass canonicalize changes the answer: best at i=0, t=")
     assert "--> test_debugging.py:" in message
@@ -162,7 +162,7 @@ def test_any_amount_of_fuel_is_right(n: int, monkeypatch: pytest.MonkeyPatch):
     want = run(ctx.graph, SIZES)
     monkeypatch.setenv("RECURRA_FUEL", str(n))
     got = ctx.compile(dict(zip("IT", SIZES.values(), strict=True)), backend="numpy").run()
-    for name, o in ctx.tracer.logs.items():
+    for name, o in ctx.builder.logs.items():
         np.testing.assert_allclose(got[name], want[o], rtol=1e-5, atol=1e-6)
 
 

@@ -141,16 +141,16 @@ def test_the_host_is_never_called_past_the_end(backend: str) -> None:
 
 def test_a_device_that_is_dear_to_ask_is_asked_seldom() -> None:
     ctx, bounds = counting(None)
-    program = ctx.compile(bounds, backend="numpy", asking=1.0)
+    program = ctx.compile(bounds, backend="numpy", poll_steps=1.0)
     assert (
         "t: ends asked for every 3 steps (to ask costs 1 of them)"
         in program.compiled.stages.decisions
     )
     ctx, bounds = counting(5)
-    program = ctx.compile(bounds, backend="numpy", asking=1.0)
+    program = ctx.compile(bounds, backend="numpy", poll_steps=1.0)
     assert not [x for x in program.compiled.stages.decisions if "asked" in x]
     assert "every=5" in str(program.compiled.plan.graph)
-    assert NumpyBackend().target.asking == 0
+    assert NumpyBackend().target.poll_steps == 0
 
 
 @pytest.mark.parametrize("every", [0, -1, True, 2.5, "all"])

@@ -44,7 +44,9 @@ def test_random_programs(case: Case) -> None:
 @pytest.mark.parametrize("ragged", [False, True])
 def test_backends(backend: Any, past: str, ragged: bool) -> None:
     given, want = data(3, ragged), by_hand(11, data(3, ragged), past)
-    program = attention(11, 3, ragged, past, backend=backend(), kernel=ANY, attention=True)
+    program = attention(
+        11, 3, ragged, past, backend=backend(), attention_kernel=ANY, fused_attention=True
+    )
     graph = program.compiled.program.plan.graph
     assert sum(isinstance(n.op, Attention) for n in graph.nodes.values()) == 1
     got = program.run(inputs=given)["y"]
@@ -54,7 +56,7 @@ def test_backends(backend: Any, past: str, ragged: bool) -> None:
 def test_one_row_on_torch() -> None:
     """Without a batch the kernel still gets its four axes; lengths are those that there are."""
     backend = TorchBackend()
-    program = attention(11, 1, backend=backend, attention=True, single=False)
+    program = attention(11, 1, backend=backend, fused_attention=True, single_launch=False)
     got = program.run(inputs=data(1, False))["y"]
     np.testing.assert_allclose(got, by_hand(11, data(1, False)), rtol=2e-4, atol=2e-5)
     source = "".join(backend.sources.values())
@@ -124,12 +126,14 @@ def test_what_orders_nothing_is_left_to_products() -> None:
         x = rc.input(rc.f32[4], (t,), name="x")
         w = rc.einsum("d,nd->n", x, x[0 : t + 1]).softmax()
         rc.output(y=rc.einsum("n,nd->d", w, x[0 : t + 1]))
-    program = ctx.compile({T: 600}, kernel=ANY, attention=True)
+    program = ctx.compile({T: 600}, attention_kernel=ANY, fused_attention=True)
     nodes = program.compiled.program.plan.graph.nodes.values()
     assert not any(isinstance(n.op, Attention) for n in nodes)
 
 
 def test_keys_lie_row_by_row() -> None:
     """All of a range is one tile, in which a head's positions lie side by side."""
-    stores = attention(11, backend="torch", attention=True, last=False).compiled.program.plan.stores
+    stores = attention(
+        11, backend="torch", fused_attention=True, batch_last=False
+    ).compiled.program.plan.stores
     assert str(stores["k"]) == "k: t: T in tiles of 11 of f32[B,2,4] as [0,1,place,2]"

@@ -96,7 +96,7 @@ def check(backend: str, L: int, T: int, widths: tuple[int, ...], **options: Any)
 @pytest.mark.parametrize("counted", [(), ("l", "lr")])
 def test_towers(L: int, widths: tuple[int, ...], counted: tuple[str, ...]) -> None:
     """Also with rounds that are not whole."""
-    check("numpy", L, 12, widths, counted=counted)
+    check("numpy", L, 12, widths, host_loops=counted)
 
 
 @seeded_at_length(0.2)
@@ -111,45 +111,45 @@ def check_tower(seed: int, backend: str) -> None:
     widths = tuple(pick.choice([0, 0, 2, 3, 5]) for _ in range(pick.randint(1, 4)))
     counted = pick.choice([(), ("l",), ("l", "lr"), ("l", "lr")])
     more = {
-        "chunk": pick.randint(1, 6),
-        "given": pick.choice([2, 16]),
-        "strip": pick.choice([3, 8]),
+        "launch_steps": pick.randint(1, 6),
+        "min_peeled_points": pick.choice([2, 16]),
+        "tile_points": pick.choice([3, 8]),
     }
-    check(backend, L, T, widths, ends=pick.random() < 0.5, counted=counted, **more)
+    check(backend, L, T, widths, ends=pick.random() < 0.5, host_loops=counted, **more)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_backends(backend: str) -> None:
-    want = tower("numpy", counted=()).run(inputs=inputs())
+    want = tower("numpy", host_loops=()).run(inputs=inputs())
     for counted in ((), ("lr",)):
-        close(tower(backend, counted=counted).run(inputs=inputs()), want)
+        close(tower(backend, host_loops=counted).run(inputs=inputs()), want)
 
 
 def test_each_turn_has_its_own_store() -> None:
     p = tower("numpy")
     assert "l: in rounds of 2, each turn by equations of its own" in p.compiled.stages.decisions
-    assert (kinds(p, "t")["k_0"], kinds(p, "t")["k_1"]) == ("tiled", "ring")
+    assert (kinds(p, "t")["k_0"], kinds(p, "t")["k_1"]) == ("tiled", "mirrored")
     stores = p.compiled.plan.stores
     assert [a.slots for n in ("k_0", "k_1") for a in stores[n].kept if a.dim == "t"] == [12, 3]
 
 
 def test_what_is_kept_of_a_point_is_a_buffer_of_its_own() -> None:
-    p = tower("numpy", counted=("lr",))
-    assert kinds(p, "lr") == dict.fromkeys(("k_0", "k_1", "w_0", "w_1"), "apart")
+    p = tower("numpy", host_loops=("lr",))
+    assert kinds(p, "lr") == dict.fromkeys(("k_0", "k_1", "w_0", "w_1"), "per_point")
     loops = [x for x in p.compiled.program.items if isinstance(x, HostLoop)]
     assert loops
     text = p.execution.text
     assert "k_0_store[lr]" in text
     assert "w_1_store[lr]" in text
     assert "lr: 2, each apart" in str(p.compiled.program.plan)
-    alone = tower("numpy", widths=(0,), counted=("l",))
-    assert {"k", "w"} <= {n for n, kind in kinds(alone, "l").items() if kind == "apart"}
+    alone = tower("numpy", widths=(0,), host_loops=("l",))
+    assert {"k", "w"} <= {n for n, kind in kinds(alone, "l").items() if kind == "per_point"}
 
 
 def test_a_buffer_is_read_where_it_lies() -> None:
     """Inputs are not copied: a launch sees what the caller has."""
-    p = tower("numpy", widths=(0,), counted=("l",))
+    p = tower("numpy", widths=(0,), host_loops=("l",))
     given = inputs()
     w = given["w"] = given["w"].astype(np.float32)
     steps = p.execution.steps(inputs=given)
@@ -169,15 +169,15 @@ def test_a_buffer_is_read_where_it_lies() -> None:
 @BACKENDS
 def test_rows_that_the_data_end(backend: str) -> None:
     given = inputs(T=40)
-    want = tower("numpy", T=40, ends=True, counted=()).run(inputs=given)
+    want = tower("numpy", T=40, ends=True, host_loops=()).run(inputs=given)
     made = (want["top"] != 0).any(axis=(0, 2))
     assert 4 < made.sum() < 40
-    close(tower(backend, T=40, ends=True, counted=("lr",)).run(inputs=given), want)
+    close(tower(backend, T=40, ends=True, host_loops=("lr",)).run(inputs=given), want)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_a_resumed_run_is_the_run_itself(backend: str) -> None:
-    p = tower(backend, counted=("lr",))
+    p = tower(backend, host_loops=("lr",))
     steps, want = seen(p, inputs=inputs())
     mine: list[Step] = [s for s in steps if s.variables]
     for s in mine[::4]:

@@ -24,7 +24,7 @@ MOST, LAST = 30, 9  # points of a row at most; of the longest one
 
 def counting(limits: np.ndarray = LIMITS, most: int | None = MOST, **options: Any) -> Executable:
     """Row b counts from 0 up to LIMITS[b] - 1; `h` is left as it is once the row has ended."""
-    options = {"backend": "numpy", "chunk": 4, **options}
+    options = {"backend": "numpy", "launch_steps": 4, **options}
     every = options.pop("every", None)
     behind = options.pop("behind", 0)
     ctx = rc.Context(num_dims=2)
@@ -59,7 +59,7 @@ def check(seed: int, backend: str) -> None:
     pick = random.Random(seed)
     rows, sums = write(seed, mean=True), write(seed, mean=False)
     every, chunk = pick.choice([None, 1, 2, 3]), pick.randint(1, 4)
-    program = rows.compile(every, backend=backend, chunk=chunk)
+    program = rows.compile(every, backend=backend, launch_steps=chunk)
     mine = {n: x for n, x in rows.inputs.items() if n in program.source_graph.nodes}
     same(program.run(inputs=mine), expected(rows, sums))
 
@@ -93,9 +93,9 @@ def test_many_random_programs(seeds: range, backend: str) -> None:
 )
 def test_results_are_those_of_one_launch(backend: str, chunk: int, behind: int) -> None:
     """To the last bit, also where no row goes on."""
-    whole = counting(backend=backend, chunk=MOST + 10, behind=behind)
+    whole = counting(backend=backend, launch_steps=MOST + 10, min_overlapped_ns=behind)
     assert not stretches(whole)
-    program = counting(backend=backend, chunk=chunk, behind=behind)
+    program = counting(backend=backend, launch_steps=chunk, min_overlapped_ns=behind)
     assert stretches(program)
     equal(program.run(seed=5), whole.run(seed=5))
 
@@ -106,7 +106,7 @@ def test_results_are_those_of_one_launch(backend: str, chunk: int, behind: int) 
 )
 def test_steps_that_are_run_past_the_end_are_not_seen(backend: str, every: int) -> None:
     """Of rows that the loop asks about seldom."""
-    program = counting(backend=backend, every=every, chunk=7)
+    program = counting(backend=backend, every=every, launch_steps=7)
     equal(program.run(seed=5), counting(backend=backend).run(seed=5))
 
 
@@ -133,12 +133,12 @@ def test_each_launch_gives_the_points_that_it_made(backend: str) -> None:
 
 
 def test_no_launch_follows_the_one_in_which_rows_end() -> None:
-    steps, _ = seen(counting(chunk=4))
+    steps, _ = seen(counting(launch_steps=4))
     assert [(s.lo, s.hi) for s in steps][-2:] == [(4, 8), (8, 12)]
     ends = np.array([4.0, 8.0], np.float32)
-    steps, _ = seen(counting(ends, chunk=4))
+    steps, _ = seen(counting(ends, launch_steps=4))
     assert steps[-1].hi == 8
-    steps, _ = seen(counting(np.array([100.0], np.float32), chunk=7))
+    steps, _ = seen(counting(np.array([100.0], np.float32), launch_steps=7))
     assert steps[-1].hi == MOST
 
 
@@ -157,12 +157,12 @@ def test_a_launch_stops_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         return until(*ahead, one, carry)
 
     monkeypatch.setattr(NumpyMachine, "until", counted)
-    counting(chunk=7, backend=WalkedNumpy()).run()
+    counting(launch_steps=7, backend=WalkedNumpy()).run()
     assert run == list(range(LAST))
 
 
 def test_the_host_part() -> None:
-    text = counting(chunk=4, behind=3).execution.text
+    text = counting(launch_steps=4, min_overlapped_ns=3).execution.text
     (name,) = (line.split(" = ")[0].strip() for line in text.splitlines() if " = 30" in line)
     assert name.endswith("_ended")
     assert f"if t >= {name} + 2:\n            break" in text
@@ -175,7 +175,7 @@ def test_the_host_part() -> None:
 )
 def test_a_resumed_run_is_the_run_itself(backend: str, chunk: int) -> None:
     """From any launch on, also the last."""
-    program = counting(backend=backend, chunk=chunk, behind=2)
+    program = counting(backend=backend, launch_steps=chunk, min_overlapped_ns=2)
     steps, want = seen(program)
     for s in steps:
         rest, got = seen(program, resume=(s.hi, s.variables))
@@ -189,17 +189,17 @@ def test_a_resumed_run_is_the_run_itself(backend: str, chunk: int) -> None:
 
 
 def test_rows_without_a_limit() -> None:
-    program = counting(most=None, chunk=4)
+    program = counting(most=None, launch_steps=4)
     assert stretches(program)
-    want = counting(most=MOST, chunk=4).run()
+    want = counting(most=MOST, launch_steps=4).run()
     equal(program.run(), {name: want[name] for name in ("total", "last", "n")})
 
 
 def test_workers_end_together() -> None:
     """Rows of several workers: all of them run as long as one has a row that goes on."""
     limits = np.array([3.0, 9.0, 5.0, 2.0], np.float32)
-    one = counting(limits, chunk=4).run(seed=5)
-    equal(counting(limits, chunk=4, workers=2).run(seed=5), one)
+    one = counting(limits, launch_steps=4).run(seed=5)
+    equal(counting(limits, launch_steps=4, workers=2).run(seed=5), one)
 
 
 # ---- how long a chunk is

@@ -35,7 +35,7 @@ def test_by_rows_and_width(rows: int, width: int, place: str) -> None:
 
 
 def test_axes_change_no_answer() -> None:
-    found = [learner(64, 8, last=last).run(seed=3)["x"] for last in (True, False)]
+    found = [learner(64, 8, batch_last=last).run(seed=3)["x"] for last in (True, False)]
     np.testing.assert_allclose(*found, rtol=1e-5)
 
 

@@ -59,7 +59,7 @@ FOLDED: dict[str, tuple[Write, Any]] = {
         lambda x, b, B, t, T: x[0:B, 0:T].sum(axis=0).sort().index(0),
         min(c.sum() for c in COLUMNS),
     ),
-    "counted": (
+    "host_loops": (
         lambda x, b, B, t, T: (rc.arange(T) / rc.value(T)).sum(),
         [(n - 1) / 2 for n in LENGTHS],
     ),

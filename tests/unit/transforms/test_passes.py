@@ -1,7 +1,7 @@
 """Every text case of tests/passes: the text it becomes, the round trip, and the oracle's answer.
 
 A case is a title line `# why`, equations, `---`, and the equations that the pass makes of them.
-A line `options strip=4` before the equations gives the pass what `compile` is given, and a line
+A line `options tile_points=4` before the equations gives the pass options of `compile`, and a line
 `sizes B=4 T=6` the bounds at which the oracle compares, in place of three usual ones.
 `RECURRA_BLESS=1` rewrites the expected halves; a wrong rewrite still fails by the oracle.
 """

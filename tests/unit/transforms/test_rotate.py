@@ -8,9 +8,9 @@ import pytest
 import recurra as rc
 from acting_programs import KINDS, World, program
 from recurra.codegen.host_program import HostCall, HostLoop, RegionLaunch
-from recurra.codegen.loop_segments import members
 from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
+from recurra.schedule.tree import members
 
 ROWS, ITERATIONS, STEPS = 3, 2, 9
 
@@ -69,7 +69,7 @@ def test_what_no_call_waits_for_is_launched_behind_it(backend: str, kind: str) -
     oracle, world = World(), World()
     sizes = {"B": ROWS, "I": ITERATIONS, "T": STEPS}
     want = interpreter.run(program(oracle, kind).graph, sizes)
-    made = program(world, kind).compile(sizes, backend=backend, behind=0.0)
+    made = program(world, kind).compile(sizes, backend=backend, min_overlapped_ns=0.0)
     for name, x in made.run().items():
         np.testing.assert_allclose(x, want[name], rtol=2e-5, atol=1e-6, err_msg=name)
     for given, before in zip(world.seen, world.copies, strict=True):
@@ -79,7 +79,7 @@ def test_what_no_call_waits_for_is_launched_behind_it(backend: str, kind: str) -
 def test_acting_goes_before_learning() -> None:
     def launches(behind: float) -> tuple[Executable, HostLoop]:
         sizes = {"B": ROWS, "I": ITERATIONS, "T": STEPS}
-        made = program(World()).compile(sizes, backend="numpy", behind=behind)
+        made = program(World()).compile(sizes, backend="numpy", min_overlapped_ns=behind)
         (outer,) = (it for it in made.compiled.program.items if isinstance(it, HostLoop))
         return made, next(it for it in outer.body if isinstance(it, HostLoop) and it.lo == 1)
 
@@ -114,7 +114,7 @@ def test_a_sum_before_a_call_is_that_of_its_step(backend: str) -> None:
         total = x[i, m, 0:S].sum()
         w[i, m + 1] = called * (0.2 * total)
         rc.output(w=w, total=total)
-    made = ctx.compile({"I": 3, "M": 4, "S": 5}, backend=backend, given=0)
+    made = ctx.compile({"I": 3, "M": 4, "S": 5}, backend=backend, min_peeled_points=0)
     want = interpreter.run(made.source_graph, made.sizes)
     for name, y in made.run().items():
         np.testing.assert_allclose(y, want[made.logs[name]], rtol=1e-5, err_msg=name)

@@ -22,15 +22,15 @@ from sharded_programs import lengths, ppo
 
 SIZES = {"B": 4, "I": 10, "T": 6}
 WAYS: dict[str, dict[str, Any]] = {
-    "loops": {"axes": False},
-    "vectorized": {"rows": 0},
-    "tiled": {"rows": 16},
-    "kept": {"held": 0.0},
-    "recomputed": {"held": 1e9},
+    "loops": {"vectorized": False},
+    "vectorized": {"tile_rows": 0},
+    "tiled": {"tile_rows": 16},
+    "kept": {"memory_price": 0.0},
+    "recomputed": {"memory_price": 1e9},
     "2 workers": {"workers": 2},
     "4 workers": {"workers": 4},
-    "2 workers, loops": {"workers": 2, "axes": False},
-    "2 workers, tiled": {"workers": 2, "rows": 8},
+    "2 workers, loops": {"workers": 2, "vectorized": False},
+    "2 workers, tiled": {"workers": 2, "tile_rows": 8},
 }
 
 
@@ -268,7 +268,7 @@ def test_rows_keep_their_state() -> None:
     """Of the environments, and of a run that is resumed: by as many workers."""
     work = Work(B=4, T=6, width=4, features=8)
     want = program(work, 5, backend="numpy").run(seed=5)
-    split = program(work, 5, backend="numpy", workers=2, chunk=2)
+    split = program(work, 5, backend="numpy", workers=2, launch_steps=2)
     states: list[Any] = []
     got = split.run(seed=5, on_state=lambda s: states.append((s.hi, dict(s.variables))))
     again = split.run(seed=5, resume=states[0])

@@ -127,7 +127,15 @@ def keeps(case: Case, chunk: int, rows: int) -> None:
     for f in (lambda g: g, lambda g: strip(g, case.sizes, 2)[0], lambda g: pad(g, case.sizes)):
         after = verify(f(after))
         np.testing.assert_allclose(run(after, case.sizes)["out"], want[0], rtol=1e-9, atol=1e-9)
-    compiled(case, NumpyBackend(), want, strip=2, chunk=chunk, given=1, rows=rows)
+    compiled(
+        case,
+        NumpyBackend(),
+        want,
+        tile_points=2,
+        launch_steps=chunk,
+        min_peeled_points=1,
+        tile_rows=rows,
+    )
 
 
 @pytest.mark.slow
@@ -147,7 +155,7 @@ def test_rows_of_which_there_may_be_none(T: int) -> None:
     return y
     """
     case = Case(verify(parse(text)), {"I": 2, "T": T})
-    compiled(case, NumpyBackend(), oracle(case), given=1)
+    compiled(case, NumpyBackend(), oracle(case), min_peeled_points=1)
 
 
 def test_sinks_of_which_there_may_be_none_and_more_than_a_chunk_has() -> None:
@@ -170,7 +178,7 @@ def test_sinks_of_which_there_may_be_none_and_more_than_a_chunk_has() -> None:
     out[t<T]: f64[2] = merge(next, when=(true,))
     return out
     """
-    keeps(Case(verify(parse(text)), {"T": 3}), chunk=1, rows=2)
+    keeps(Case(verify(parse(text)), {"T": 3}), launch_steps=1, tile_rows=2)
 
 
 @drawn_at_length()
@@ -244,9 +252,11 @@ def data(T: int, B: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("past", [*PAST, "linear"])
 def test_a_prompt_on_backends(backend: Any, past: str) -> None:
     given = data(50, 3)
-    want = text(50, 30, 3, past, backend="numpy", given=0).run(inputs=given)["y"]
+    want = text(50, 30, 3, past, backend="numpy", min_peeled_points=0).run(inputs=given)["y"]
     for chunk, rows in ((None, 12), (4, 24), (8, 512)):
-        program = text(50, 30, 3, past, backend=backend(), chunk=chunk, strip=8, rows=rows)
+        program = text(
+            50, 30, 3, past, backend=backend(), launch_steps=chunk, tile_points=8, tile_rows=rows
+        )
         assert any("points at once" in d for d in program.compiled.stages.decisions)
         got = program.run(inputs=given)["y"]
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5, err_msg=f"chunk {chunk}")
@@ -256,20 +266,20 @@ def test_a_prompt_on_backends(backend: Any, past: str) -> None:
 @pytest.mark.parametrize("past", ["all", "window"])
 def test_rows_that_the_data_end_have_prompts_too(past: str) -> None:
     given = data(50, 3)
-    whole = text(50, 30, 3, past, backend="numpy", given=0).run(inputs=given)["y"]
+    whole = text(50, 30, 3, past, backend="numpy", min_peeled_points=0).run(inputs=given)["y"]
     level = float(np.median(whole[:, 30:, 0].max(axis=1))) - 1e-4
-    want = text(50, 30, 3, past, level, backend="numpy", given=0).run(inputs=given)["y"]
+    want = text(50, 30, 3, past, level, backend="numpy", min_peeled_points=0).run(inputs=given)["y"]
     assert np.any(want != whole)
     assert np.any(want[:, 45:] != 0)
     for backend in (NumpyBackend, JaxBackend):
-        program = text(50, 30, 3, past, level, backend=backend(), strip=8, rows=12)
+        program = text(50, 30, 3, past, level, backend=backend(), tile_points=8, tile_rows=12)
         assert "4 at a time" in program.compiled.stages.decisions[0]
         got = program.run(inputs=given)["y"]
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5)
 
 
 def test_what_is_given_runs_ahead_of_the_loop_and_the_rest_in_chunks() -> None:
-    program = text(50, 30, 3, chunk=8).compiled
+    program = text(50, 30, 3, launch_steps=8).compiled
     assert program.stages.decisions[0] == "t: 24 points at once for 7 equations"
     loops = [it for it in program.program.items if isinstance(it, ChunkLoop) and it.loop.dim == "t"]
     assert [(it.lo, it.hi, it.size) for it in loops] == [(0, 24, 8), (24, 50, 8)]
@@ -280,7 +290,7 @@ def test_large_values_leave_some_of_the_prompt_in_the_loop(monkeypatch: pytest.M
     monkeypatch.setattr(
         "recurra.transforms.iteration_domains.peel_independent.MAX_PEELED_BYTES", 4 * 3 * 20 * 20
     )
-    said = text(50, 30, 3, chunk=4).compiled.stages.decisions[0]
+    said = text(50, 30, 3, launch_steps=4).compiled.stages.decisions[0]
     assert said == "t: 20 points at once for 7 equations"
 
 
@@ -290,7 +300,7 @@ def test_the_host_lets_go_of_a_prompt_once_it_is_in_its_stores(
     """If it has to be copied there; else it is made there."""
     monkeypatch.setattr("recurra.compiler.pipeline.coalesced", lambda p: p)
     host = host_source(
-        text(2400, 2000, 4, chunk=8, strip=100).compiled.program
+        text(2400, 2000, 4, launch_steps=8, tile_points=100).compiled.program
     )  # no tiles of chunks
     lines = [x.strip() for x in host.splitlines()]
     (gone,) = [k for k, x in enumerate(lines) if x.endswith("= None")]

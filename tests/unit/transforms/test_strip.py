@@ -104,7 +104,7 @@ def keeps(case: Case, size: int) -> None:
         want,
     )
     for points in (size, 0):
-        compiled(case, NumpyBackend(), want, strip=points, chunk=3)
+        compiled(case, NumpyBackend(), want, tile_points=points, launch_steps=3)
 
 
 @pytest.mark.slow
@@ -202,13 +202,13 @@ def by_hand(T: int, given: dict[str, np.ndarray], past: str = "causal") -> np.nd
 def test_attention_on_backends(backend: Any, past: str, ragged: bool) -> None:
     given, want = data(3, ragged), by_hand(11, data(3, ragged), past)
     for size in (0, 1, 4, 16) if past == "causal" else (0, 2, 3):
-        program = attention(11, 3, ragged, past, backend=backend(), strip=size)
+        program = attention(11, 3, ragged, past, backend=backend(), tile_points=size)
         got = program.run(inputs=given)["y"]
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5, err_msg=f"tiles of {size}")
 
 
 def test_a_store_has_the_rows_of_its_tiles_and_a_tile_lies_as_products_read_it() -> None:
-    stores = attention(11, strip=4, last=False).compiled.program.plan.stores
+    stores = attention(11, tile_points=4, batch_last=False).compiled.program.plan.stores
     assert str(stores["k"]) == "k: t: T in tiles of 4 of f32[B,2,4] as [0,1,2,place]"
     assert str(stores["v"]) == "v: t: T in tiles of 4 of f32[B,2,4] as [0,1,place,2]"
     assert stores["k"].shape({"B": 3, "T": 11}) == (3, 3, 2, 4, 4)
@@ -216,12 +216,16 @@ def test_a_store_has_the_rows_of_its_tiles_and_a_tile_lies_as_products_read_it()
 
 def test_a_window_is_read_in_one_piece_wherever_it_starts() -> None:
     sizes = {"B": 3, "T": 40}
-    stores = attention(40, past="window", last=False).compiled.program.plan.stores
+    stores = attention(40, past="window", batch_last=False).compiled.program.plan.stores
     assert str(stores["k"]) == "k: t: window 4, 4 of it twice of f32[B,2,4] as [0,1,2,place]"
     assert stores["v"].shape(sizes) == (1, 3, 2, 8, 4)
-    stores = attention(40, past="window", strip=2, last=False).compiled.program.plan.stores
+    stores = attention(
+        40, past="window", tile_points=2, batch_last=False
+    ).compiled.program.plan.stores
     assert stores["k"].shape(sizes)[-1] == 6  # a tile of 2 may begin anywhere
-    stores = attention(40, past="chunk", strip=2, last=False).compiled.program.plan.stores
+    stores = attention(
+        40, past="chunk", tile_points=2, batch_last=False
+    ).compiled.program.plan.stores
     assert stores["k"].shape(sizes)[-1] == 4  # tiles of chunks never go round the end
 
 
@@ -259,12 +263,12 @@ def test_no_step_copies_a_cache_or_a_tile(past: str, B: int) -> None:
 
 def test_a_number_of_points_that_is_none() -> None:
     with pytest.raises(RecurraError, match="strip cannot be -1"):
-        attention(11, strip=-1)
+        attention(11, tile_points=-1)
 
 
 def test_the_scheduler_of_isl_takes_no_tiles() -> None:
     given = data(2, False)
-    program = attention(11, strip=4, scheduler="isl", backend="numpy")
+    program = attention(11, tile_points=4, scheduler="isl", backend="numpy")
     assert not any("tiles" in d for d in program.compiled.stages.decisions)
     np.testing.assert_allclose(
         program.run(inputs=given)["y"], by_hand(11, given), rtol=2e-5, atol=2e-6

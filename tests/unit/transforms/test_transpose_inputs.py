@@ -68,7 +68,7 @@ def test_answers_are_those_of_the_interpreter(write: Callable[..., Any], backend
     assert any("x: turned" in d for d in program.compiled.stages.decisions)
 
 
-@pytest.mark.parametrize("options", [{"workers": 2}, {"memory": "1MB"}, {"rows": 16}])
+@pytest.mark.parametrize("options", [{"workers": 2}, {"memory": "1MB"}, {"tile_rows": 16}])
 def test_other_options(options: dict[str, Any]) -> None:
     ctx = rc.Context(dims="b t")
     with ctx as ((b, B), (t, T)):

@@ -16,7 +16,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def by_backend(seed: int, backend: str) -> bool:
     """Has the program of a seed a table, and is it right?"""
     ctx, bounds = write(seed)
-    program = ctx.compile(bounds, backend=backend, diagonals=0.0)
+    program = ctx.compile(bounds, backend=backend, min_skew_gain=0.0)
     want = interpreter.run(program.source_graph, program.sizes, seed=1)
     got = program.run(seed=1)
     for name, x in got.items():
@@ -68,7 +68,7 @@ def test_long_diagonals_of_few_rows_pay(bounds: tuple[int, int, int], diagonal: 
     decisions = program.compiled.stages.decisions
     assert ("s, t: diagonals of S cells for 3 equations" in decisions) == diagonal
     assert ("for stw:" in str(program)) == diagonal
-    never = longest((1, 0), bounds, diagonals=float("inf"))
+    never = longest((1, 0), bounds, min_skew_gain=float("inf"))
     assert "stw" not in str(never)
     np.testing.assert_array_equal(program.run()["d"], never.run()["d"])
 
@@ -83,7 +83,7 @@ def test_three_diagonals_are_stored() -> None:
         rc.output(last=d[S - 1, T - 1])
     rows = ctx.compile({S: 40, T: 50}, backend="numpy").store_rows
     (kept,) = [row for row in rows if row["store"] == "d_wave"]
-    assert (kept["shape"], kept["kind"]) == ("3×40", "window")
+    assert (kept["shape"], kept["kind"]) == ("3×40", "circular")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_gradients_go_back_along_diagonals(backend: str) -> None:
         loss.backward(wrt=[w])
         rc.output(loss=loss, slope=w.grad)
     bounds = {B: 2, S: 5, T: 7}
-    program = ctx.compile(bounds, backend=backend, diagonals=0.0)
+    program = ctx.compile(bounds, backend=backend, min_skew_gain=0.0)
     fronts = [x for x in program.compiled.stages.decisions if "diagonals of S cells" in x]
     assert len(fronts) == 2
     want = interpreter.run(program.source_graph, program.sizes)
@@ -144,7 +144,7 @@ def test_gradients_of_borders_go_back_along_diagonals(backend: str) -> None:
         rc.output(loss=loss, d_x=x.grad, least=d[b, 0:S, 0:T].min())
     given = {"x": np.random.default_rng(1).standard_normal((2, 5)).astype("f4")}
     made = [
-        ctx.compile({B: 2, S: 5, T: 6}, backend=backend, diagonals=gain)
+        ctx.compile({B: 2, S: 5, T: 6}, backend=backend, min_skew_gain=gain)
         for gain in (0.0, float("inf"))
     ]
     waves = [str(program).count("for stw") for program in made]

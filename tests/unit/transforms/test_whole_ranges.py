@@ -51,7 +51,7 @@ def test_values_and_slopes(biased: bool, last: bool, backend: str) -> None:
     dice = np.random.default_rng(7)
     given = {name: dice.standard_normal((N, LENGTH, HEADS, SIZE), "f4") for name in "qkv"}
     ctx, sizes = attention(biased, gradients=True)
-    got = ctx.run(sizes, inputs=given, backend=backend, last=last)
+    got = ctx.run(sizes, inputs=given, backend=backend, batch_last=last)
     for name, want in by_torch(given, biased).items():
         np.testing.assert_allclose(got[name], want, rtol=2e-4, atol=2e-5, err_msg=name)
 

@@ -48,7 +48,7 @@ ROWS = dict(B=8, I=2, T=7)
 
 def apart(kind: str, backend: str = "numpy") -> Executable:
     """Acting and learning as launches of their own."""
-    return acting(World(), kind).compile(SIZES, backend=backend, behind=0.0)
+    return acting(World(), kind).compile(SIZES, backend=backend, min_overlapped_ns=0.0)
 
 
 def equal(found: dict[str, Any], want: dict[str, Any]) -> None:
@@ -227,15 +227,15 @@ def test_so_do_those_of_groups(groups: int) -> None:
 
 def hosted(case: Case, counted: bool) -> Execution | None:
     """A random program whose loops the host runs."""
-    p = compile_graph(case.graph, case.sizes, CompileOptions(tuning=Tuning(axes=False))).plan
+    p = compile_graph(case.graph, case.sizes, CompileOptions(tuning=Tuning(vectorized=False))).plan
     loops = [x for x in p.schedule.items if isinstance(x, Loop)]
     if not loops:
         return None
     inner = [x for loop in loops for x in loop.body if isinstance(x, Loop) and x.step > 0]
     if counted:
-        made = lower(p, counted=frozenset(x.dim for x in inner))
+        made = lower(p, host_loops=frozenset(x.dim for x in inner))
     else:
-        made = lower(p, apart=loops[-1].id)
+        made = lower(p, split_loop=loops[-1].id)
     backend: Any = NumpyBackend()
     return Execution(made, backend)
 
@@ -336,14 +336,14 @@ def test_a_launch_that_fails_in_order_is_told_as_in_a_window() -> None:
 
 def test_runs_at_the_same_time_are_judged_apart() -> None:
     judged = apart("first").runner.windows.judged(2)
-    with judged.going_on() as one:
-        with judged.going_on() as other:
+    with judged.continued() as one:
+        with judged.continued() as other:
             assert one is judged.stretch
             assert other.judgment is not one.judgment
-        with pytest.raises(KeyError), judged.going_on():
+        with pytest.raises(KeyError), judged.continued():
             raise KeyError
         assert one is judged.stretch
-    with pytest.raises(KeyError), judged.going_on():
+    with pytest.raises(KeyError), judged.continued():
         raise KeyError
     assert judged.stretch is not one
     assert judged.stretch.judgment is one.judgment

@@ -62,7 +62,7 @@ class JaxMesh(JaxBackend):
     @property
     def target(self) -> Target:
         """A launch waits for all devices, so that the host counts no loop."""
-        return replace(super().target, counted=())
+        return replace(super().target, host_loops=())
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         if self.processes > 1:

@@ -221,11 +221,11 @@ class JaxBackend:
         """
         cpu = devices()[0].platform == "cpu"
         return Target(
-            enough=XLA_UNTILED_STEP_NS,
-            asking=0.0 if cpu else GPU_POLL_STEPS,
-            behind=inf if cpu and processor.cores() < 2 else MIN_OVERLAPPED_NS,
-            counted=None,
-            kernel=XLA_ATTENTION,
+            untiled_step_ns=XLA_UNTILED_STEP_NS,
+            poll_steps=0.0 if cpu else GPU_POLL_STEPS,
+            min_overlapped_ns=inf if cpu and processor.cores() < 2 else MIN_OVERLAPPED_NS,
+            host_loops=None,
+            attention_kernel=XLA_ATTENTION,
         )
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
@@ -303,9 +303,9 @@ class JaxBackend:
     def adopt(self, array: np.ndarray) -> Any:
         if array.nbytes > MAX_TWICE_COPIED_BYTES:
             return self.array(array)
-        return self.lent(misaligned(array))  # jnp.array compiles a copy for each shape
+        return self.borrow(misaligned(array))  # jnp.array compiles a copy for each shape
 
-    def lent(self, array: np.ndarray) -> Any:
+    def borrow(self, array: np.ndarray) -> Any:
         with bits_of(array):
             return jax.device_put(words(array))
 

@@ -113,7 +113,7 @@ class NumpyArrays:
     def final_numpy(self, array: Any) -> Any:
         return array
 
-    adopt = lent = wait = final_numpy
+    adopt = borrow = wait = final_numpy
 
     def from_host_call(self, array: np.ndarray) -> Any:
         return self.array(array)

@@ -191,7 +191,7 @@ class Writer:
         is_constant = isinstance(value, (np.ndarray, np.generic))
         return self.show(value) + (".copy()" if is_constant else "")
 
-    def apart(self, xs: Sequence[Any], arguments: Iterable[str]) -> list[str]:
+    def unaliased(self, xs: Sequence[Any], arguments: Iterable[str]) -> list[str]:
         """Texts of results in memory of their own: not that of an argument or another result."""
         out, taken = list[str](), set(arguments)
         for x in xs:

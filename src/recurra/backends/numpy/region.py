@@ -46,7 +46,7 @@ def written(plan: StoragePlan, region: Region) -> tuple[str, dict[str, Any]]:
     w = Writer()
     machine = WritingMachine(w, plan.sizes)
     args: list[Any] = [
-        machine.counted(w.named(name), ANY if most is None else (0, most))
+        machine.counter(w.named(name), ANY if most is None else (0, most))
         for name, most in time_arguments(plan, region)
     ]
     seed = w.named("seed")
@@ -80,7 +80,7 @@ def written_whole(
     launch = region_function(plan, region, machine, WritingWalk)
     whole = single_launch(plan, region, launch, machine, finish)
     results = whole(StandIn(w, seed, blank((), "uint32")), args)
-    gives = w.apart(results, (x.name for x in args.values()))
+    gives = w.unaliased(results, (x.name for x in args.values()))
     head = f"def {region.name}({seed}, {dictionary}):"
     return text_of(head, w.items, tuple_of(gives)), w.scope
 

@@ -171,7 +171,7 @@ class WritingMachine:
         self.xp: Any = NumpyNamespace(writer)
         self.functions: dict[tuple[Any, ...], str] = {}  # of other libraries, by key and axes
 
-    def counted(self, name: str, span: tuple[int, int]) -> Count:
+    def counter(self, name: str, span: tuple[int, int]) -> Count:
         return Count(name, span, self.number)
 
     def number(self, count: Count) -> StandIn:
@@ -251,7 +251,7 @@ class WritingMachine:
         w, (vals, stores) = self.writer, carry
         names, clock = self.carried(vals), w.named(dim)
         with w.block(f"for {clock} in range({lo}, {hi}):"):
-            time = self.counted(clock, (range_of(lo)[0], range_of(hi)[1] - 1))
+            time = self.counter(clock, (range_of(lo)[0], range_of(hi)[1] - 1))
             after, _ = body(time, (names, stores))
             self.move(names, after)
         return names, stores
@@ -261,11 +261,11 @@ class WritingMachine:
     ) -> tuple[Any, Any]:
         w, (vals, stores) = self.writer, carry
         names, clock = self.carried(vals), w.named(dim)
-        ends = self.counted(w.fresh(f"{clock}_end"), (0, range_of(end)[1]))
-        known = self.counted(w.fresh(f"{clock}_known"), ends.range) if every > 1 else ends
+        ends = self.counter(w.fresh(f"{clock}_end"), (0, range_of(end)[1]))
+        known = self.counter(w.fresh(f"{clock}_known"), ends.range) if every > 1 else ends
         w.do(f"{ends} = {w.show(end)}")
         with w.block(f"for {clock} in range({lo}, {hi}):"):
-            time = self.counted(clock, (range_of(lo)[0], range_of(hi)[1] - 1))
+            time = self.counter(clock, (range_of(lo)[0], range_of(hi)[1] - 1))
             if every > 1:
                 with w.block(f"if {(time - lo) % every == 0}:"):
                     w.do(f"{known} = {ends}")
@@ -309,7 +309,7 @@ class WritingMachine:
         """A place on an axis as a counted number."""
         if not isinstance(at, StandIn):
             return at if isinstance(at, Count) else int(at)
-        return self.counted(self.writer.assign(f"int({at.name})", 0, "k").name, ANY)
+        return self.counter(self.writer.assign(f"int({at.name})", 0, "k").name, ANY)
 
     def whole(self, store: StandIn) -> StandIn:
         return store

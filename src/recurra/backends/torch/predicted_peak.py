@@ -19,7 +19,7 @@ _aten = torch.ops.aten
 QUESTIONS = (_aten._local_scalar_dense.default, _aten.item.default, _aten.is_nonzero.default)
 
 
-class Counted(TorchDispatchMode):
+class StorageCounter(TorchDispatchMode):
     """Counts the bytes of storages made inside, and their peak; answers every query of data yes."""
 
     def __init__(self, existing: Sequence[Tensor]) -> None:
@@ -57,7 +57,7 @@ def besides(run: Callable[..., Any], plan: StoragePlan, region: Region, at: tupl
     """Temporary bytes of a launch, beside the variables it returns; `run` must be for `meta`."""
     args = [_tensor(x) for x in argument_types(plan, region)]
     seed = torch.empty((), dtype=torch.int32, device="meta")
-    with Counted([seed, *_flat(args)]) as count:
+    with StorageCounter([seed, *_flat(args)]) as count:
         run(seed, *at, *args)
     types: list[Any] = [plan.statements.arrays[n].type for n in region.gives]
     results = sum(t.nbytes(plan.sizes) for t in types if not isinstance(t, Tuple))

@@ -198,7 +198,8 @@ class Recorder(TorchFunctionMode):
 
     def several(self, func: Any, args: Any, kwargs: Any, results: tuple[Tensor, ...]) -> Any:
         """Record a call that returns several tensors."""
-        level = max((self.values[id(x)].level for x in _tensors((args, kwargs))), default=0)
+        operands = [self.values[id(x)] for x in _tensors((args, kwargs))]
+        level = max(self.min_level, *(v.level for v in operands), 0)
         kernel = self.kernel(level)
         name = self.assign(kernel, self.text(func, args, kwargs, lambda x: self.use(x, kernel)))
         names = [self.fresh() for _ in results]

@@ -88,10 +88,10 @@ class TorchBackend:
     @property
     def target(self) -> Target:
         """Polling a GPU waits for all launches, about as long as a step; launches are queued."""
-        on_cpu = Target(rows=TORCH_ROWS_PER_TILE, kernel=TORCH_ATTENTION)
+        on_cpu = Target(tile_rows=TORCH_ROWS_PER_TILE, attention_kernel=TORCH_ATTENTION)
         if self.device == "cpu":
             return on_cpu
-        return replace(on_cpu, asking=GPU_POLL_STEPS, behind=MIN_OVERLAPPED_NS)
+        return replace(on_cpu, poll_steps=GPU_POLL_STEPS, min_overlapped_ns=MIN_OVERLAPPED_NS)
 
     def compile(
         self, plan: StoragePlan, region: Region, owned: bool = False
@@ -183,7 +183,7 @@ class TorchBackend:
         meta.scope = {"range": few}
         return meta.compile(plan, region)
 
-    apart: tuple[str, ...] = ("attention(", "widened(")  # lines that are not fused
+    unfused: tuple[str, ...] = ("attention(", "widened(")  # lines that are not fused
     scope: Mapping[str, Any] = MappingProxyType({})  # functions that code may call, beside torch
 
     def pays(self, kernel: StraightLineCode, steps: int) -> bool:
@@ -191,7 +191,7 @@ class TorchBackend:
 
         Attention of a growing length would be compiled again at every step.
         """
-        if any(text.startswith(self.apart) for _, text in kernel.lines):
+        if any(text.startswith(self.unfused) for _, text in kernel.lines):
             return False
         runs = kernel.runs * steps
         saved = kernel.calls * runs * TORCH_CALL_US * 1e-6
@@ -212,7 +212,7 @@ class TorchBackend:
             return tuple(map(self.array, array))  # the results of a host call
         return self.names.constant(np.asarray(array))
 
-    adopt = lent = from_host_call = array
+    adopt = borrow = from_host_call = array
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
         """None: the results of a launch may alias its arguments."""
@@ -325,7 +325,7 @@ def recorded(
     numbers = set(clocks)
     loops = captured(recorder.items, region.name, numbers, values, set(stores)) if graphs else []
     if owned:
-        gives = apart(recorder, results, gives)
+        gives = unaliased(recorder, results, gives)
     source = emit(region.name, takes, gives, recorder, loops)
     return source, [*kernels(recorder.items)], loops, recorder.scope
 
@@ -341,7 +341,7 @@ def _spelt(recorder: Recorder, array: Any) -> str:
             return recorder.name_of(array)
 
 
-def apart(recorder: Recorder, results: Sequence[Any], gives: Sequence[str]) -> list[str]:
+def unaliased(recorder: Recorder, results: Sequence[Any], gives: Sequence[str]) -> list[str]:
     """The texts of results: one that shares its memory, or is returned twice, is cloned."""
     return [
         f"{name}.clone()"

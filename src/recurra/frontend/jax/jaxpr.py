@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from recurra.analysis.program_tracer import current
+from recurra.analysis.graph_builder import current
 from recurra.backends.jax.foreign_function import number, refused, untraceable
 from recurra.backends.jax.symbolic_sizes import Sizes
 from recurra.cost.thresholds import MAX_UNROLLED_STEPS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from recurra.analysis.argument_checks import expecting
-from recurra.analysis.program_tracer import Drawn, current
+from recurra.analysis.graph_builder import Drawn, current
 from recurra.errors import ShapeError
 from recurra.frontend.creation import zeros
 from recurra.frontend.dims import Dims, wrap

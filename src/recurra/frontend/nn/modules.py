@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
 from numpy.typing import ArrayLike
 
 from recurra.analysis.argument_checks import expecting
-from recurra.analysis.program_tracer import current
+from recurra.analysis.graph_builder import current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.dims import Index, Place, Steps, wrap
 from recurra.frontend.foreign_names import OF_MODULES, no_attribute
@@ -38,18 +38,18 @@ class Parameter(RecurrentTensor):
     """
 
     def __init__(self, initial: object, domain: Steps, name: str | None = None):
-        tracer, initial = current(), as_tensor(initial)
+        builder, initial = current(), as_tensor(initial)
         dims, steps = _dims_and_steps(name or "a parameter", domain)
         if name is None:
             x = declared(initial.type, dims.dims, "parameter")
         else:
             x = named(initial.type, dims.dims, name)
-        tracer.clocks[x.name] = steps
-        super().__init__(tracer, x.ref)
+        builder.clocks[x.name] = steps
+        super().__init__(builder, x.ref)
         self.initial = initial
         self._next: RecurrentTensor | None = None
         start(self, initial)
-        tracer.params.append(self)
+        builder.params.append(self)
 
     __init__ = expecting(
         __init__, "rc.nn.Parameter", lambda args: _over_a_dim("rc.nn.Parameter", args)
@@ -74,11 +74,11 @@ class Parameter(RecurrentTensor):
                 f"{self.name} cannot start at {value.type}", facts=f"it is {self.type}"
             )
         self.initial = value
-        self.tracer.branches[self.name][0].value = value.ref
+        self.builder.branches[self.name][0].value = value.ref
 
     def update(self, new: RecurrentTensor) -> None:
         """Write p[i+1] = new[i], along the dims that p steps along; raise RecurraError if twice."""
-        branches = self.tracer.branches[self.name]
+        branches = self.builder.branches[self.name]
         if len(branches) > 1:
             raise RecurraError.at_user_line(
                 f"{self.name} is updated twice",
@@ -127,7 +127,7 @@ def _dims_and_steps(name: str, domain: Steps) -> tuple[Domain, tuple[str, ...]]:
 
 def clock(x: RecurrentTensor) -> list[Range]:
     """The ranges along which a tensor has next values, the slowest first."""
-    return [x.domain[dim] for dim in x.tracer.clocks[x.name]]
+    return [x.domain[dim] for dim in x.builder.clocks[x.name]]
 
 
 def written_domain(parameter: Parameter) -> str:
@@ -171,7 +171,7 @@ def advance(x: RecurrentTensor, new: RecurrentTensor) -> None:
             steps[k].dim: steps[k].sym + 1
         }
         x[tuple(wrap(place.get(r.dim, r.sym)) for r in x.domain)] = value
-    x.tracer.suggest(new.ref, f"{x.name}_next")
+    x.builder.suggest(new.ref, f"{x.name}_next")
 
 
 class Module:

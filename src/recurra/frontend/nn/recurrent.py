@@ -120,7 +120,7 @@ class Recurrent(Module):
 
     def unrolled(self, tensor: RecurrentTensor, initial: State, over: object) -> State:
         """Apply the cell along a dim, and return all its states, each over that dim."""
-        box = union(tensor.tracer, (tensor, *self.params), Const(value=0))
+        box = union(tensor.builder, (tensor, *self.params), Const(value=0))
         t = time_of(tensor, over)
         zero = initializers.zeros()((self.cell.hidden_size,))
         first = initial or (zero,) * self.cell.states
@@ -133,8 +133,8 @@ class Recurrent(Module):
 
 def previous(x: RecurrentTensor, box: Domain, dim: str, first: RecurrentTensor) -> RecurrentTensor:
     """Declare a state over `box` that is `first` at the first point of `dim`."""
-    node = x.tracer.declare_choice("before", box, Type(x.dtype, first.shape))
-    out = RecurrentTensor(x.tracer, node.ref)
+    node = x.builder.declare_choice("before", box, Type(x.dtype, first.shape))
+    out = RecurrentTensor(x.builder, node.ref)
     out[tuple(r.lo if r.dim == dim else r.sym for r in box)] = first
     return out
 

@@ -103,10 +103,10 @@ def declared_state(
     parameter: Parameter, name: str, type_: Type, initial: object
 ) -> RecurrentTensor:
     """Declare a tensor of a type that steps along with a parameter, with an initial value."""
-    tracer = parameter.tracer
-    node = tracer.declare(name, parameter.domain, type_)
-    tracer.clocks[node.name] = tracer.clocks[parameter.name]
-    x = RecurrentTensor(tracer, node.ref)
+    builder = parameter.builder
+    node = builder.declare(name, parameter.domain, type_)
+    builder.clocks[node.name] = builder.clocks[parameter.name]
+    x = RecurrentTensor(builder, node.ref)
     start(x, initial)
     return x
 

@@ -90,8 +90,8 @@ class Mover:
         self, buffer: Store, offload: Offload, sizes: Mapping[str, int], backend: Backend
     ) -> Paged:
         """Make an offloaded store. Raises RecurraError if there is no room for it."""
-        assert buffer.apart is not None
-        count, nbytes = buffer.apart.slots, buffer.nbytes(sizes) // buffer.apart.slots
+        assert buffer.per_point is not None
+        count, nbytes = buffer.per_point.slots, buffer.nbytes(sizes) // buffer.per_point.slots
         shape, dtype = buffer.shape(sizes), np.dtype(NUMPY_NAME[buffer.type.dtype])
         there: Slow = HostTier(backend)
         if offload.tier == "disk":

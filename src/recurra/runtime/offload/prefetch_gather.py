@@ -94,15 +94,15 @@ def gather_rows(plan: StoragePlan, node: Node, store: Paged, numbers: np.ndarray
     """The rows with these numbers: [*numbers, *row]."""
     s, op, sizes = plan.stores[store.name], node.op, plan.sizes
     assert isinstance(op, Samples)
-    assert s.apart is not None
+    assert s.per_point is not None
     ranges, point = over(plan, node.args[0]), s.type.sizes(sizes)
     lead = op.lead(numbers.ndim, len(ranges) + len(point)) - len(ranges)
     dims = (*(r.size(sizes) for r in ranges), *point[:lead])
     places = op.places(numbers.reshape(-1), dims)
     at = {r.dim: p + evaluate(r.lo, sizes) for r, p in zip(ranges, places, strict=False)}
-    along = [at[a.dim] * 0 if a is s.apart else at[a.dim] - a.lo for a in s.kept]
+    along = [at[a.dim] * 0 if a is s.per_point else at[a.dim] - a.lo for a in s.kept]
     within = (*along, *places[len(ranges) :])
     shape = s.shape(sizes)[: len(within)]
     rows = np.asarray(np.ravel_multi_index(within, shape))
-    found = store.rows(at[s.apart.dim] - s.apart.lo, rows, len(shape))
+    found = store.rows(at[s.per_point.dim] - s.per_point.lo, rows, len(shape))
     return found.reshape(*numbers.shape, *found.shape[1:])

@@ -2,9 +2,9 @@
 
     going(alive, more, every=0)   →   going(alive, more, every=8)
 
-A poll costs `asking` steps, and polling every k steps runs (k - 1) / 2 steps past the end. For a
-loop of n steps, half of the most there may be, the cost asking · n / k + k / 2 is least at
-k = √(2 · asking · n).
+A poll costs p steps (`poll_steps`), and polling every k steps runs (k - 1) / 2 steps past the end.
+For a loop of n steps, half of the most there may be, the cost p · n / k + k / 2 is least at
+k = √(2 · p · n).
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ def _open_polls(graph: Graph) -> list[tuple[Node, Going]]:
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether loops poll whether rows end, and polling costs anything."""
-    return cx.target.asking > 0 and bool(_open_polls(graph))
+    return cx.target.poll_steps > 0 and bool(_open_polls(graph))
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Decide how often loops poll their device whether any row goes on."""
-    asking = cx.target.asking
+    poll_steps = cx.target.poll_steps
     for n, op in _open_polls(graph):
         dim = op.times[0]
         points = evaluate(n.domain[dim].hi, cx.sizes)
-        every = max(1, min(MAX_POLL_INTERVAL, isqrt(round(asking * points))))
+        every = max(1, min(MAX_POLL_INTERVAL, isqrt(round(poll_steps * points))))
         graph = graph.update([replace(n, op=replace(op, every=every))])
-        cx.remark(f"{dim}: ends asked for every {every} steps (to ask costs {asking:g} of them)")
+        cx.remark(
+            f"{dim}: ends asked for every {every} steps (to ask costs {poll_steps:g} of them)"
+        )
     return graph
 
 

@@ -62,7 +62,7 @@ Decided = tuple[Graph, list[str]]
 def split(
     graph: Graph,
     sizes: Mapping[str, int],
-    fewest: int = Tuning.given,
+    fewest: int = Tuning.min_peeled_points,
     rows: int = ROWS_PER_TILE,
     chunk: int | None = None,
 ) -> Decided:
@@ -459,7 +459,7 @@ class _Peeling:
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether enough points of a loop with products are known before it."""
-    chunk, fewest = cx.tuning.chunk or 1, cx.tuning.given
+    chunk, fewest = cx.tuning.launch_steps or 1, cx.tuning.min_peeled_points
     nodes = graph.nodes.values()
     dims = {d for n in nodes if isinstance(n.op, Einsum) for d in n.domain.dims}
     every = ((m, d) for d in dims for m in nodes) if fewest else ()
@@ -469,7 +469,9 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Peel points that do not depend on the loop, such as those of a prompt, off it."""
     tuning = cx.tuning
-    new, decided = split(graph, cx.sizes, tuning.given, cx.target.rows, tuning.chunk)
+    new, decided = split(
+        graph, cx.sizes, tuning.min_peeled_points, cx.target.tile_rows, tuning.launch_steps
+    )
     cx.is_split = bool(decided)
     cx.remark(*decided)
     return new

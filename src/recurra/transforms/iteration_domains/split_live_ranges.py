@@ -144,7 +144,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     First points are copied up to a multiple of the chunk, unless the loop has been split, so that
     it begins at a whole launch already.
     """
-    chunk = 1 if cx.is_split else cx.tuning.chunk or 1
+    chunk = 1 if cx.is_split else cx.tuning.launch_steps or 1
     g, copies = Rewriting.of(graph, cx.sizes), dict[str, str]()
     for n in graph.nodes.values():
         for r in n.domain:

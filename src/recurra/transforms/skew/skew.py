@@ -437,7 +437,7 @@ class _Skew:
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether cells of a table depend on neighbors along two dims."""
-    return cx.tuning.axes and any(fronts(graph, cx.sizes))
+    return cx.tuning.vectorized and any(fronts(graph, cx.sizes))
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
@@ -446,7 +446,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     while f := next((f for f in fronts(graph, cx.sizes) if f.cells not in seen), None):
         seen.add(f.cells)
         by_cell, by_diagonal = costs(graph, f, cx.sizes, cx.target.prices)
-        pays = by_cell >= cx.tuning.diagonals * by_diagonal
+        pays = by_cell >= cx.tuning.min_skew_gain * by_diagonal
         if f.only or (pays and fuel().burn(law, f.cells[0])):
             graph = _Skew(graph, f, cx.sizes).rewritten()
             cx.remark(f)

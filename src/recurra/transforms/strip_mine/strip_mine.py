@@ -214,7 +214,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Split ranges that grow in a loop into tiles of static size."""
-    new, strips = strip(graph, cx.sizes, cx.tuning.strip)
+    new, strips = strip(graph, cx.sizes, cx.tuning.tile_points)
     cx.remark(*strips)
     return new
 

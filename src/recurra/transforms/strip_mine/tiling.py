@@ -58,12 +58,12 @@ def tiles(
     ordered: Mapping[str, set[str]],
     batch: set[str],
     rows: int = ROWS_PER_TILE,
-    enough: float = inf,
+    untiled_step_ns: float = inf,
     prices: Prices = PRICES,
 ) -> list[Tile]:
     """Return the tiles, of at most `rows` rows, of phases whose loop imposes no order.
 
-    Phases with a step of `enough` nanoseconds or more stay as they are.
+    Phases with a step of `untiled_step_ns` or more stay as they are.
     """
     groups: dict[Phase, list[str]] = {}
     for name, phase in phases.items():
@@ -81,7 +81,7 @@ def tiles(
             n.domain.points(sizes, batch) * compute_ns(graph, n, sizes, prices)
             for n in map(graph.__getitem__, names)
         )
-        if enough < inf and sum(ns) >= enough:
+        if untiled_step_ns < inf and sum(ns) >= untiled_step_ns:
             continue
         size = _tile_size(graph, sizes, inner[-1], names, ordered, batch, rows)
         out += [(inner[-1], size, names)] if size > 1 else []
@@ -238,14 +238,14 @@ def read_by_points(
 
 def has_blocks(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether a batch is so long that it is split into blocks."""
-    return bool(blocks(graph, cx.sizes, free_dims(graph, cx).batch, cx.target.rows))
+    return bool(blocks(graph, cx.sizes, free_dims(graph, cx).batch, cx.target.tile_rows))
 
 
 def run_block(graph: Graph, cx: CompileContext) -> Graph:
     """Split batches over which a layer is too large for the cache into blocks."""
     free = free_dims(graph, cx)
     batch, inside = list(free.batch), list(free.inside)
-    for t in blocks(graph, cx.sizes, batch, cx.target.rows):
+    for t in blocks(graph, cx.sizes, batch, cx.target.tile_rows):
         graph = tile_dim(graph, t)
         batch.remove(t.dim)
         inside.append(t.inner)
@@ -256,7 +256,7 @@ def run_block(graph: Graph, cx: CompileContext) -> Graph:
 
 def may_tile(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether all points of a loop are reduced, and tiles have rows at all."""
-    if not cx.target.rows:
+    if not cx.target.tile_rows:
         return False
     axes, known = free_dims(graph, cx).all, cx.sizes.keys()
     return any(
@@ -273,9 +273,11 @@ def run_tile(graph: Graph, cx: CompileContext) -> Graph:
     free, target = free_dims(graph, cx), cx.target
     phases = cx.phases(accumulate(graph, cx.sizes), free.all)
     phases = {n: phase for n, phase in phases.items() if n in graph.nodes}
-    enough = target.enough if free.last else inf
+    untiled_step_ns = target.untiled_step_ns if free.last else inf
     ordered, axes = ordered_dims(graph), set(free.all)
-    found = tiles(graph, cx.sizes, phases, ordered, axes, target.rows, enough, target.prices)
+    found = tiles(
+        graph, cx.sizes, phases, ordered, axes, target.tile_rows, untiled_step_ns, target.prices
+    )
     offloaded = {t: read_by_points(graph, cx.sizes, t, free.batch, cx.offloads) for t in found}
     cx.remark(
         *(f"{t.dim}: no tiles, {name} is to be offloaded" for t, name in offloaded.items() if name)

@@ -57,11 +57,13 @@ def has_loops(graph: Graph, cx: CompileContext) -> bool:
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Compute what loops do not order before or after them, if that holds nothing more."""
-    return _distribute(graph, cx, inf, (LoopGroup.ahead, LoopGroup.behind))
+    return _distribute(graph, cx, inf, (LoopGroup.movable_before, LoopGroup.movable_after))
 
 
-def _distribute(graph: Graph, cx: CompileContext, held: float, sides: Sequence[Side]) -> Graph:
-    while found := _movable(graph, cx, held, sides):
+def _distribute(
+    graph: Graph, cx: CompileContext, memory_price: float, sides: Sequence[Side]
+) -> Graph:
+    while found := _movable(graph, cx, memory_price, sides):
         dim, members = found
         cx.axes = more_axes(cx.axes, graph, (Decision(dim, frozenset(members), False, ""),))
         cx.remark(f"{dim}: {', '.join(graph.in_order(members))} for all points of the loop at once")
@@ -71,10 +73,10 @@ def _distribute(graph: Graph, cx: CompileContext, held: float, sides: Sequence[S
 
 
 def _movable(
-    graph: Graph, cx: CompileContext, held: float, sides: Sequence[Side]
+    graph: Graph, cx: CompileContext, memory_price: float, sides: Sequence[Side]
 ) -> tuple[str, set[str]] | None:
     """The first dim whose loops are to be distributed, and the equations that leave them."""
-    loops = list(loops_of(graph, cx, held))
+    loops = list(loops_of(graph, cx, memory_price))
     for dim in graph.declared:
         for side in sides:
             moved = {n for loop in loops if loop.dim == dim for n in side(loop)}

@@ -17,7 +17,7 @@ from functools import cached_property
 from math import inf, prod
 from typing import cast
 
-from recurra.analysis.data_conditions import worth_asking
+from recurra.analysis.data_conditions import worthwhile_conditions
 from recurra.analysis.guards import guards
 from recurra.cost.model import compute_ns, fuses, keep_ns, step_ns
 from recurra.cost.prices import Prices
@@ -49,7 +49,7 @@ class LoopGroup:
     `members` are their equations, in which `batch` dims are axes; `parts` has for each loop its
     equations and those of loops inside. `fixed` ones stay in their loop. `later` ones read
     recurrences of other loops, of which there may be as many points as learning has samples: they
-    do not go ahead. A byte that has to be held for the move costs `held` times its traffic.
+    do not go ahead. A byte that has to be held for the move costs `memory_price` times its traffic.
     """
 
     graph: Graph
@@ -61,7 +61,7 @@ class LoopGroup:
     fixed: frozenset[str]
     later: frozenset[str]
     batch: frozenset[str]
-    held: float
+    memory_price: float
     prices: Prices
 
     @cached_property
@@ -132,14 +132,14 @@ class LoopGroup:
         n = self.graph[name]
         if self.dim not in n.domain or self.is_held(n):
             return 0.0
-        if not is_static(n, self.sizes) or self.held == inf:
+        if not is_static(n, self.sizes) or self.memory_price == inf:
             return UNBOUNDED
-        return self.memory_ns(n, self.held) - self.spilled_ns(n)
+        return self.memory_ns(n, self.memory_price) - self.spilled_ns(n)
 
-    def memory_ns(self, node: Node, held: float) -> float:
-        """Price of all points of an equation in nanoseconds, a byte at `held` times its traffic."""
+    def memory_ns(self, node: Node, memory_price: float) -> float:
+        """Nanoseconds to store all points; a byte costs `memory_price` times its traffic."""
         points = self.rows(node) * self.steps(node)
-        return points * keep_ns(node, self.sizes, held, self.prices)
+        return points * keep_ns(node, self.sizes, memory_price, self.prices)
 
     def temporary_ns(self, name: str) -> float:
         """Price of all points of an equation in nanoseconds while they are alive."""
@@ -199,7 +199,7 @@ class LoopGroup:
         shifts = (is_shift(e, d) for d, e in pairs if d in self.around and not isinstance(e, Slice))
         return all(c in (0, None) for c in shifts)
 
-    def ahead(self) -> set[str]:
+    def movable_before(self) -> set[str]:
         """The equations to run ahead, which depend on nothing in the loop: a minimum cut."""
         free = self.movable(_closure(self.fixed | self.later, self.readers))
         network = Network()
@@ -218,10 +218,10 @@ class LoopGroup:
 
     def products_ahead(self) -> set[str]:
         """The equations to run ahead of an ordered loop, if a product of few rows is among them."""
-        found = self.ahead() if self.fixed else set[str]()
+        found = self.movable_before() if self.fixed else set[str]()
         return found if any(self.saved_rows_ns(self.graph[n]) for n in found) else set()
 
-    def behind(self) -> set[str]:
+    def movable_after(self) -> set[str]:
         """The equations to run behind, on which nothing in the loop depends: a minimum cut."""
         free = self.movable(_closure(self.fixed, self.sources))
         network = Network()
@@ -281,11 +281,11 @@ def _varies(graph: Graph, ref: Ref, dims: Collection[str]) -> bool:
     return any(not index_symbols(e).isdisjoint(dims) for e in ref.index)
 
 
-def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[LoopGroup]:
+def loops_of(graph: Graph, cx: CompileContext, memory_price: float) -> Iterator[LoopGroup]:
     """Yield the loops, with the equations that must stay in them.
 
     A loop must order these, or they run at few points, have effects, or are in a loop inside. A
-    byte that has to be held for a move costs `held` times its traffic.
+    byte that has to be held for a move costs `memory_price` times its traffic.
     """
     axes = frozenset(free_dims(graph, cx).all)
     phases = cx.phases(graph, axes)
@@ -294,7 +294,7 @@ def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[LoopGrou
         if not isinstance(graph[name].op, Input):
             inside.setdefault(phase[:-1], []).append(name)
     ordered = ordered_dims(graph)
-    by_data = worth_asking(graph, cx.sizes, MIN_DECIDED_NS)
+    by_data = worthwhile_conditions(graph, cx.sizes, MIN_DECIDED_NS)
     rare = guards(graph, cx.sizes).keys() | by_data.keys()
     rare |= {r.name for n in rare for r, _ in graph.readers[n]}
     ends = {t for n in graph.nodes.values() if isinstance(n.op, Going) for t in n.op.times}
@@ -315,7 +315,7 @@ def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[LoopGrou
         merged = {n for n in ordered[dim] | rare if isinstance(graph[n].op, Merge)}
         later = frozenset(n for n in below if any(a.name in merged for a in graph[n].args))
         loop = LoopGroup(
-            graph, cx.sizes, dim, dims, members, (below,), fixed, later, axes, held, prices
+            graph, cx.sizes, dim, dims, members, (below,), fixed, later, axes, memory_price, prices
         )
         beside.setdefault((around[:-1], dim), []).append(loop)
     for group in beside.values():

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from recurra.analysis.data_conditions import worth_asking
+from recurra.analysis.data_conditions import worthwhile_conditions
 from recurra.analysis.demanded_points import is_even
 from recurra.analysis.guards import guards
 from recurra.cost.model import compute_ns
@@ -305,7 +305,7 @@ def _guarded(graph: Graph, sizes: Mapping[str, int], dim: str) -> set[str]:
 
     With the dim as an axis they would run at all of them.
     """
-    by_data = worth_asking(graph, sizes, MIN_DECIDED_NS)
+    by_data = worthwhile_conditions(graph, sizes, MIN_DECIDED_NS)
     rare = {n for n, found in by_data.items() if any(dim in c.dims for c in found)}
     if not is_even(graph, dim):
         rare |= {n for n, c in guards(graph, sizes).items() if dim in symbols(c)}
@@ -328,14 +328,14 @@ def as_axes(
     graph: Graph, cx: CompileContext, batch: Sequence[str], inside: Sequence[str]
 ) -> FreeDims:
     """Return free dims, with the decision whether their axes go first or last."""
-    last, why = batch_last(graph, cx.sizes, [*inside, *batch], cx.tuning.last)
+    last, why = batch_last(graph, cx.sizes, [*inside, *batch], cx.tuning.batch_last)
     return FreeDims(tuple(batch), tuple(inside), last, why)
 
 
 def free_dims(graph: Graph, cx: CompileContext) -> FreeDims:
     """Return the dims that become axes; the first call decides."""
     if cx.free is None:
-        batch = batches(graph, cx.sizes) if cx.tuning.axes else []
+        batch = batches(graph, cx.sizes) if cx.tuning.vectorized else []
         cx.free = as_axes(graph, cx, batch, inside_tiles(graph))
     return cx.free
 

@@ -1,4 +1,4 @@
-"""The tracer: it collects the equations that a user's program writes."""
+"""The graph builder: it collects the equations that a user's program writes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Drawn:
 
 
 @dataclass
-class Tracer:
+class GraphBuilder:
     """The equations and declarations of a program so far. `current()` is the innermost open one."""
 
     dims: list[Dim] = field(default_factory=list[Dim])
@@ -341,17 +341,17 @@ def excludes(left: Expr, right: Expr) -> bool:
 
 
 class _Open(threading.local):
-    """The tracers of the contexts that are open in this thread, innermost last."""
+    """The builders of the contexts that are open in this thread, innermost last."""
 
     def __init__(self) -> None:
-        self.tracers: list[Tracer] = []
+        self.builders: list[GraphBuilder] = []
 
 
 _OPEN = _Open()
 
 
-def current() -> Tracer:
-    if not _OPEN.tracers:
+def current() -> GraphBuilder:
+    if not _OPEN.builders:
         raise RecurraError.at_user_line(
             "no program is being written here",
             facts="recurrent tensors are made and joined in the block of their context, and this "
@@ -359,12 +359,12 @@ def current() -> Tracer:
             hint="move it into the block, or open that again: `with ctx:`; a new program begins by "
             '`with rc.Context(dims="t") as (t, T):`',
         )
-    return _OPEN.tracers[-1]
+    return _OPEN.builders[-1]
 
 
-def enter(tracer: Tracer) -> None:
-    _OPEN.tracers.append(tracer)
+def enter(builder: GraphBuilder) -> None:
+    _OPEN.builders.append(builder)
 
 
 def leave() -> None:
-    _OPEN.tracers.pop()
+    _OPEN.builders.pop()
