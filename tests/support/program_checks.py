@@ -45,8 +45,8 @@ def by_name() -> dict[str, tuple[Pass, Tuning]]:
     axes, _ = found.pop("vectorize")
     return {
         **found,
-        "first": (axes, replace(SMALL, last=False)),
-        "last": (axes, replace(SMALL, last=True)),
+        "first": (axes, replace(SMALL, batch_last=False)),
+        "last": (axes, replace(SMALL, batch_last=True)),
     }
 
 

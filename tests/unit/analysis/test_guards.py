@@ -193,7 +193,7 @@ def _everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(case: Case, *backends: Any) -> None:
     want = oracle(case)
     for backend in backends:
-        for options in ({}, {"axes": False}):
+        for options in ({}, {"vectorized": False}):
             compiled(case, backend, want, launch_steps=2, **options)
 
 

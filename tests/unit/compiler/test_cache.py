@@ -118,8 +118,8 @@ def test_code_that_calls_this_process_is_not_kept(folder: Path) -> None:
     """Its text says nothing of what it calls."""
     for single in (True, False):
         for other, last in ((False, 4.0), (True, 9.0)) * 2:
-            assert called(other, single=single).run()["x"][2].tolist() == [last, last]
-        regions = called(other, single=single).compiled.program.regions
+            assert called(other, single_launch=single).run()["x"][2].tolist() == [last, last]
+        regions = called(other, single_launch=single).compiled.program.regions
         assert len(list(folder.glob("*/code"))) == (0 if single else len(regions) - 1)
 
 

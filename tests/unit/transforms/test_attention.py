@@ -32,7 +32,7 @@ ANY = AttentionKernel("it", 1.0, 1.0, 1.0, 1.0)
 def test_random_programs(case: Case) -> None:
     """Lifted or not, and padded after it: the oracle's answer."""
     (want,) = oracle(case)
-    for after in (g := lifted(case.graph, case.sizes, ANY, asked=True)[0], pad(g, case.sizes)):
+    for after in (g := lifted(case.graph, case.sizes, ANY, requested=True)[0], pad(g, case.sizes)):
         assert parse(str(verify(after))) == after
         found = run(after, case.sizes)
         np.testing.assert_allclose(found["next"], want, rtol=1e-9, atol=1e-9)
@@ -114,9 +114,9 @@ def test_it_is_decided_by_cost_and_told() -> None:
     (jax,) = decided(2048, backend="jax")
     assert ": equations (dot_product_attention " in jax
     assert decided(2048, backend="numpy") == []
-    (asked,) = decided(2048, backend="jax", attention=True)
+    (asked,) = decided(2048, backend="jax", fused_attention=True)
     assert ": one call of dot_product_attention as asked (" in asked
-    assert decided(2048, backend="torch", attention=False) == []
+    assert decided(2048, backend="torch", fused_attention=False) == []
 
 
 def test_what_orders_nothing_is_left_to_products() -> None:

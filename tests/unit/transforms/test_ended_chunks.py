@@ -93,9 +93,9 @@ def test_many_random_programs(seeds: range, backend: str) -> None:
 )
 def test_results_are_those_of_one_launch(backend: str, chunk: int, behind: int) -> None:
     """To the last bit, also where no row goes on."""
-    whole = counting(backend=backend, launch_steps=MOST + 10, min_overlapped_ns=behind)
+    whole = counting(backend=backend, launch_steps=MOST + 10, behind=behind)
     assert not stretches(whole)
-    program = counting(backend=backend, launch_steps=chunk, min_overlapped_ns=behind)
+    program = counting(backend=backend, launch_steps=chunk, behind=behind)
     assert stretches(program)
     equal(program.run(seed=5), whole.run(seed=5))
 
@@ -162,7 +162,7 @@ def test_a_launch_stops_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_host_part() -> None:
-    text = counting(launch_steps=4, min_overlapped_ns=3).execution.text
+    text = counting(launch_steps=4, behind=3).execution.text
     (name,) = (line.split(" = ")[0].strip() for line in text.splitlines() if " = 30" in line)
     assert name.endswith("_ended")
     assert f"if t >= {name} + 2:\n            break" in text
@@ -175,7 +175,7 @@ def test_the_host_part() -> None:
 )
 def test_a_resumed_run_is_the_run_itself(backend: str, chunk: int) -> None:
     """From any launch on, also the last."""
-    program = counting(backend=backend, launch_steps=chunk, min_overlapped_ns=2)
+    program = counting(backend=backend, launch_steps=chunk, behind=2)
     steps, want = seen(program)
     for s in steps:
         rest, got = seen(program, resume=(s.hi, s.variables))

@@ -178,7 +178,7 @@ def test_sinks_of_which_there_may_be_none_and_more_than_a_chunk_has() -> None:
     out[t<T]: f64[2] = merge(next, when=(true,))
     return out
     """
-    keeps(Case(verify(parse(text)), {"T": 3}), launch_steps=1, tile_rows=2)
+    keeps(Case(verify(parse(text)), {"T": 3}), chunk=1, rows=2)
 
 
 @drawn_at_length()

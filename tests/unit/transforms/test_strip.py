@@ -262,7 +262,7 @@ def test_no_step_copies_a_cache_or_a_tile(past: str, B: int) -> None:
 
 
 def test_a_number_of_points_that_is_none() -> None:
-    with pytest.raises(RecurraError, match="strip cannot be -1"):
+    with pytest.raises(RecurraError, match="tile_points cannot be -1"):
         attention(11, tile_points=-1)
 
 
