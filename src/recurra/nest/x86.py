@@ -7,6 +7,7 @@ Facts: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -65,7 +66,7 @@ def memory_operand(
     return bytes((0x80 | (reg & 7) << 3 | low,)) + sib + le32(disp)
 
 
-class Encoder:
+class Encoder(ABC):
     """Encodes programs of one element type. Subclasses have the encoding of their vector registers.
 
     The bytes of an instruction depend on nothing but itself, so they are cached: tuning compiles
@@ -194,24 +195,24 @@ class Encoder:
 
     # Vector instructions that differ in the encoding of their operands only
 
+    @abstractmethod
     def registers(self, opcode: Opcode, reg: int, vvvv: int, rm: int, length: int = XMM) -> bytes:
         """Encode the register form; the default length is a whole register of the subclass."""
-        raise NotImplementedError
 
+    @abstractmethod
     def memory(
         self, opcode: Opcode, reg: int, base: int, disp: int, length: int = XMM,
         *, unit: int = SLOT, vvvv: int = 0,
     ) -> bytes:  # fmt: skip
         """Encode the form with [base + disp]; `unit` is the size of a compressed displacement."""
-        raise NotImplementedError
 
+    @abstractmethod
     def maximum(self, register: int, source: int, length: int) -> bytes:
         """Encode the larger of both, lane by lane, or NaN.
 
         vmaxps gives its last operand where one is NaN: a NaN stays in the register, and one of the
         source is copied.
         """
-        raise NotImplementedError
 
     def packed(self, byte: int) -> Opcode:
         return MAP_0F, self.wide, self.w, byte
@@ -219,8 +220,8 @@ class Encoder:
     def scalar(self, byte: int) -> Opcode:
         return MAP_0F, 3 if self.wide else 2, self.w, byte
 
-    def zero(self, register: int) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    def zero(self, register: int) -> bytes: ...
 
     def constant(self, register: int, slot: int) -> bytes:
         return self.memory(self.packed(0x10), register, POOL, self.slot(slot))
