@@ -293,7 +293,7 @@ def test_what_an_environment_prints_is_not_in_the_json(
     odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(Odd, "close", lambda _: print("closed"))
-    assert train("ppo", tmp_path, "--env", f"{odd}/fine-v0", "--minibatches", "1", "--json") == 0
+    assert train("reinforce", tmp_path, "--env", f"{odd}/fine-v0", "--json") == 0
     out, err = capsys.readouterr()
     assert "run" in json.loads(out)
     assert "closed" in err

@@ -17,7 +17,10 @@ import pytest
 from documents import env
 from recurra.checkpoint import checkpoint
 from recurra.cli import main
+from recurra.frontend.context import Context
 from recurra.report.runs import RunFolder
+from recurra.runtime.executable import Executable
+from test_resume import forget
 
 TINY = ["--rows", "2", "--steps", "4", "--hidden", "4", "--checkpoint-every", "3"]
 ALGORITHMS = {
@@ -62,8 +65,27 @@ def interrupt_at(step: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RunFolder, "log", stopped)
 
 
+@pytest.fixture(scope="module")
+def programs() -> dict[str, Executable]:
+    return {}
+
+
+@pytest.fixture
+def compiled_once(monkeypatch: pytest.MonkeyPatch, programs: dict[str, Executable]) -> None:
+    """Commands of this module share their programs, whose hosts hold nothing at first."""
+
+    def compiled(backend: str, ctx: Context, bounds: dict[Any, int]) -> Executable:
+        key = f"{backend} {bounds} {ctx.graph}"
+        if key not in programs:
+            programs[key] = ctx.compile(bounds, backend=backend)
+        forget(programs[key])
+        return programs[key]
+
+    monkeypatch.setattr("recurra.rl.train._compile", compiled)
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("hasty_xla")
+@pytest.mark.usefixtures("hasty_xla", "compiled_once")
 @pytest.mark.parametrize(("algo", "backend"), EVERY)
 def test_hints_work_when_they_are_pasted(
     tmp_path: Path,
@@ -196,8 +218,9 @@ def started(algo: str, out: Path) -> tuple[subprocess.Popen[str], Path]:
     for _ in range(1200):
         if process.poll() is not None:
             break
-        if out.exists() and checkpoint.saved(folder_of(out) / "checkpoints"):
-            return process, folder_of(out)
+        for folder in out.glob("*"):
+            if checkpoint.saved(folder / "checkpoints"):
+                return process, folder
         time.sleep(0.05)
     process.kill()
     raise AssertionError(process.communicate()[1])

@@ -193,6 +193,12 @@ def trained(out: Path, *options: str) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def of_ppo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of PPO with networks of its usual size."""
+    return trained(tmp_path_factory.mktemp("ppo"), "ppo", "--hidden", "64", "64")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["ppo", "reinforce"])
 def test_what_training_has_learned(tmp_path: Path, algo: str):
@@ -234,12 +240,12 @@ def test_normals_are_drawn_with_their_deviation(tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("greedy", [False, True])
-def test_an_action_takes_few_calls(tmp_path: Path, greedy: bool):
+def test_an_action_takes_few_calls(of_ppo: Path, greedy: bool):
     """Two layers of 64 take some 10 µs: as many calls as by hand, and a few around them.
 
     One of these looks for a NaN.
     """
-    policy = rc.rl.load(trained(tmp_path, "ppo", "--hidden", "64", "64"))
+    policy = rc.rl.load(of_ppo)
     o, calls = np.zeros(4, np.float32), list[str]()
     policy.act(o, greedy=greedy)
     sys.setprofile(lambda frame, event, arg: calls.append(event) if "call" in event else None)
@@ -274,8 +280,8 @@ def test_what_has_no_policy(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_observations_that_do_not_fit(tmp_path: Path):
-    policy = rc.rl.load(trained(tmp_path, "ppo", "--hidden", "4"))
+def test_observations_that_do_not_fit(of_ppo: Path):
+    policy = rc.rl.load(of_ppo)
     why = refused(lambda: policy.act(np.zeros(3)))
     assert "has the shape [3]" in why
     assert "shows [4]" in why
