@@ -22,6 +22,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 import recurra as rc
+from compiled_once import forget
 from documents import SUPPORT, env
 from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError
@@ -67,13 +68,6 @@ def learner(
         dnn[i % 3 == 0].checkpoint(folder)
         rc.log(loss=loss, seen=o[0:B, i, 0:T].sum())
     return ctx.compile({B: 3, I: iterations, T: 7}, backend=backend)
-
-
-def forget(program: Executable) -> None:
-    """As in a new process: the hosts hold nothing."""
-    for owner in program.saver.hosts.values():
-        owner.rows = None
-        owner.load_state_dict(None)
 
 
 def resumed(program: Executable, folder: Path) -> tuple[Arrays, Arrays]:
