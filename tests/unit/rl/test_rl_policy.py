@@ -196,20 +196,23 @@ def trained(out: Path, *options: str) -> Path:
 @pytest.fixture(scope="module")
 def of_ppo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of PPO with networks of its usual size."""
-    return trained(tmp_path_factory.mktemp("ppo"), "ppo", "--hidden", "64", "64")
+    return trained(tmp_path_factory.mktemp("ppo"), "ppo", "--hidden", "64", "64", "--lr", "0.003")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["ppo", "reinforce"])
-def test_what_training_has_learned(tmp_path: Path, algo: str):
+def test_what_training_has_learned(tmp_path: Path, algo: str, request: pytest.FixtureRequest):
     """The parameters are the last ones, and draws come as often as the softmax says."""
-    folder = trained(tmp_path, algo, "--hidden", "8", "--lr", "0.1")
+    if algo == "ppo":
+        folder = request.getfixturevalue("of_ppo")
+    else:
+        folder = trained(tmp_path, algo, "--hidden", "8", "8", "--lr", "0.1")
     policy = rc.rl.load(folder, seed=5)
     state = checkpoint.load(folder / "checkpoints").arrays
     mark = "a" if algo == "ppo" else ""
-    w1, b1, w2, b2 = (state[f"state/{p}{mark}{k}_next"] for k in (1, 2) for p in "Wb")
+    w1, b1, w2, b2, w3, b3 = (state[f"state/{p}{mark}{k}_next"] for k in (1, 2, 3) for p in "Wb")
     o = np.array([[0.1, -0.5, 0.02, 0.3], [0.0, 0.7, -0.1, -0.9]], np.float32)
-    logits = np.tanh(o @ w1 + b1) @ w2 + b2
+    logits = np.tanh(np.tanh(o @ w1 + b1) @ w2 + b2) @ w3 + b3
     assert np.abs(logits[:, 0] - logits[:, 1]).min() > 0.01
     np.testing.assert_array_equal(policy.act(o, greedy=True), logits.argmax(-1))
     assert policy.act(o[0], greedy=True) == logits[0].argmax()
