@@ -105,6 +105,7 @@ def test_to_the_last_bit(tmp_path: Path, env: Any, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")  # both runs are of one program
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_to_the_last_bit_compiled(tmp_path: Path, backend: str):
     whole, rest = resumed(learner(tmp_path, MODES[0], backend), tmp_path)
