@@ -80,6 +80,7 @@ def context() -> tuple[rc.Context, tuple[Any, ...]]:
     return ctx, (B, I, E, M, N, T)
 
 
+@cache
 def program(b: int, i: int, e: int, m: int, t: int, **options: Any) -> Executable:
     ctx, bounds = context()
     return ctx.compile(dict(zip(bounds, (b, i, e, m, b * t // m, t), strict=True)), **options)

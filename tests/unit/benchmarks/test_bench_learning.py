@@ -21,6 +21,7 @@ from benchmarks.learning.curves import picture, running
 from benchmarks.learning.runs import PROGRAMS, Run, learn
 from benchmarks.learning.settings import Settings
 from benchmarks.ppo import oracle
+from recurra.frontend.context import compiling
 from recurra.rl.recipes import Ppo
 
 TINY = Settings(total=48, rows=2, steps=12, epochs=2, minibatches=2, width=8)
@@ -75,12 +76,12 @@ def test_ours_is_the_recipe_of_the_command():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("who", PROGRAMS)
 def test_a_run_notes_its_episodes_and_its_work(who: str, monkeypatch, capfd):
     """Both programs: as many steps, as many numbers, other episodes for another seed."""
     monkeypatch.setattr("benchmarks.learning.runs.Settings", lambda total: TINY)
-    one, two = (Run(**fields) for fields in learn(who, "CartPole-v1", [1, 2], 48))
+    with compiling(backend="numpy"):  # XLA takes longer than all the rest
+        one, two = (Run(**fields) for fields in learn(who, "CartPole-v1", [1, 2], 48))
     assert (one.steps, one.parameters) == (48, 2 * (5 * 8 + 9 * 8) + 9 * 2 + 9)
     assert suite.same_work([one], [two]) == "work"
     assert one.episodes != two.episodes

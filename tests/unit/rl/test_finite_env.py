@@ -128,6 +128,7 @@ def test_the_first_observation():
 @pytest.mark.parametrize("algo", ["ppo", "reinforce"])
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], algo: str):
     small = ["--rows", "2", "--steps", "8", "--iterations", "2", "--hidden", "4"]
+    small += ["--epochs", "1", "--minibatches", "1"] if algo == "ppo" else []
     env = ["--env", f"{__name__}:Broken-reward-v0", "--check", "nan", "--backend", "numpy"]
     assert main(["train", algo, *small, *env, "--out", str(tmp_path)]) == 1
     said = capsys.readouterr().err

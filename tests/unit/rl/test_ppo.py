@@ -113,7 +113,9 @@ def test_every_way_to_compile_it_has_the_answer_of_the_oracle(sizes: tuple[int, 
             np.testing.assert_allclose(got[name], want[o], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def without_outputs(rows: int | None = None, backend: str = "jax", **bounds: int) -> Executable:
+def without_outputs(
+    tile_rows: int | None = None, backend: str = "jax", **bounds: int
+) -> Executable:
     """The program with little put out: outputs are kept at every point."""
     ctx, (b, i, e, m, n, t) = context()
     kept = dict(ctx.builder.logs)
@@ -123,7 +125,7 @@ def without_outputs(rows: int | None = None, backend: str = "jax", **bounds: int
         return ctx.compile(
             {b: s["b"], i: 3, e: s["e"], m: s["m"], n: s["b"] * s["t"] // s["m"], t: s["t"]},
             backend=backend,
-            **({} if rows is None else {"tile_rows": rows}),
+            **({} if tile_rows is None else {"tile_rows": tile_rows}),
         )
     finally:
         ctx.builder.logs = kept

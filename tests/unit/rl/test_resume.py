@@ -22,6 +22,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 import recurra as rc
+from compiled_once import forget
 from documents import SUPPORT, env
 from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError
@@ -69,13 +70,6 @@ def learner(
     return ctx.compile({B: 3, I: iterations, T: 7}, backend=backend)
 
 
-def forget(program: Executable) -> None:
-    """As in a new process: the hosts hold nothing."""
-    for owner in program.saver.hosts.values():
-        owner.rows = None
-        owner.load_state_dict(None)
-
-
 def resumed(program: Executable, folder: Path) -> tuple[Arrays, Arrays]:
     """The whole run, and the same from the last checkpoint on."""
     whole = program.run(seed=3)
@@ -111,6 +105,7 @@ def test_to_the_last_bit(tmp_path: Path, env: Any, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")  # both runs are of one program
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_to_the_last_bit_compiled(tmp_path: Path, backend: str):
     whole, rest = resumed(learner(tmp_path, MODES[0], backend), tmp_path)

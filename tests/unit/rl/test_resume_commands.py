@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
+from compiled_once import forget
 from documents import env
 from recurra.checkpoint import checkpoint
 from recurra.cli import main
+from recurra.frontend.context import Context
 from recurra.report.runs import RunFolder
+from recurra.runtime.executable import Executable
 
 TINY = ["--rows", "2", "--steps", "4", "--hidden", "4", "--checkpoint-every", "3"]
 ALGORITHMS = {
@@ -62,8 +65,27 @@ def interrupt_at(step: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RunFolder, "log", stopped)
 
 
+@pytest.fixture(scope="module")
+def programs() -> dict[str, Executable]:
+    return {}
+
+
+@pytest.fixture
+def compiled_once(monkeypatch: pytest.MonkeyPatch, programs: dict[str, Executable]) -> None:
+    """Commands of this module share their programs, whose hosts hold nothing at first."""
+
+    def compiled(backend: str, ctx: Context, bounds: dict[Any, int]) -> Executable:
+        key = f"{backend} {bounds} {ctx.graph}"
+        if key not in programs:
+            programs[key] = ctx.compile(bounds, backend=backend)
+        forget(programs[key])
+        return programs[key]
+
+    monkeypatch.setattr("recurra.rl.train._compile", compiled)
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("hasty_xla")
+@pytest.mark.usefixtures("hasty_xla", "compiled_once")
 @pytest.mark.parametrize(("algo", "backend"), EVERY)
 def test_hints_work_when_they_are_pasted(
     tmp_path: Path,
@@ -185,19 +207,27 @@ sys.exit(main())
 """
 
 
-def started(algo: str, out: Path) -> tuple[subprocess.Popen[str], Path]:
+def done(out: Path) -> int:
+    """Iterations of the only run of a folder that are saved."""
+    saved = (checkpoint.saved(folder / "checkpoints") for folder in out.glob("*"))
+    return max((int(path.stem) for paths in saved for path in paths), default=0)
+
+
+def started(command: list[str], out: Path) -> subprocess.Popen[str]:
     """A run in a process of its own that has saved, and goes on for longer than a test."""
-    command = [sys.executable, "-c", INTERRUPTIBLE, *train(algo, out, "--backend", "numpy")]
-    theirs = env(PYTHONUNBUFFERED="1")
-    pipe = subprocess.PIPE
+    before, pipe, theirs = done(out), subprocess.PIPE, env(PYTHONUNBUFFERED="1")
     process = subprocess.Popen(
-        [*command, "--iterations", "100000"], stdout=pipe, stderr=pipe, text=True, env=theirs
+        [sys.executable, "-c", INTERRUPTIBLE, *command],
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        env=theirs,
     )
     for _ in range(1200):
         if process.poll() is not None:
             break
-        if out.exists() and checkpoint.saved(folder_of(out) / "checkpoints"):
-            return process, folder_of(out)
+        if done(out) > before:
+            return process
         time.sleep(0.05)
     process.kill()
     raise AssertionError(process.communicate()[1])
@@ -205,23 +235,18 @@ def started(algo: str, out: Path) -> tuple[subprocess.Popen[str], Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_a_run_goes_on_after_a_signal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], algo: str
-):
-    process, folder = started(algo, tmp_path / "int")
+def test_a_run_goes_on_after_a_signal(tmp_path: Path, algo: str):
+    """After Ctrl-C by the command that it tells, which is killed, and then to its end."""
+    how = ["--backend", "numpy", "--iterations", "100000"]
+    process = started(train(algo, tmp_path, *how), tmp_path)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert "Traceback" not in said
-    (newest,) = checkpoint.saved(folder / "checkpoints")[-1:]
-    done = checkpoint.load(newest).meta["counters"]["i"]
-    assert main([*told(said), "--iterations", str(done + 2)]) == 0
-    process, killed = started(algo, tmp_path / "kill")
+    process = started(told(said), tmp_path)
     process.kill()
     process.communicate(timeout=60)
-    (newest,) = checkpoint.saved(killed / "checkpoints")[-1:]
-    done = checkpoint.load(newest).meta["counters"]["i"]
-    resume = ["train", algo, "--resume", str(killed), "--iterations", str(done + 2)]
-    assert main(resume) == 0
-    rows = [json.loads(x) for x in (killed / "metrics.jsonl").read_text().splitlines()]
-    assert [r["step"] for r in rows] == list(range(1, done + 3))
+    run, last = folder_of(tmp_path), done(tmp_path) + 2
+    assert main(["train", algo, "--resume", str(run), "--iterations", str(last)]) == 0
+    rows = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in rows] == list(range(1, last + 1))

@@ -193,17 +193,27 @@ def trained(out: Path, *options: str) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def of_ppo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of PPO with networks of its usual size; it moves far in every iteration."""
+    options = "--hidden 64 64 --lr 0.03 --epochs 2 --minibatches 2"
+    return trained(tmp_path_factory.mktemp("ppo"), "ppo", *options.split())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["ppo", "reinforce"])
-def test_what_training_has_learned(tmp_path: Path, algo: str):
+def test_what_training_has_learned(tmp_path: Path, algo: str, request: pytest.FixtureRequest):
     """The parameters are the last ones, and draws come as often as the softmax says."""
-    folder = trained(tmp_path, algo, "--hidden", "8", "--lr", "0.1")
+    if algo == "ppo":
+        folder = request.getfixturevalue("of_ppo")
+    else:
+        folder = trained(tmp_path, algo, "--hidden", "8", "8", "--lr", "0.1")
     policy = rc.rl.load(folder, seed=5)
     state = checkpoint.load(folder / "checkpoints").arrays
     mark = "a" if algo == "ppo" else ""
-    w1, b1, w2, b2 = (state[f"state/{p}{mark}{k}_next"] for k in (1, 2) for p in "Wb")
+    w1, b1, w2, b2, w3, b3 = (state[f"state/{p}{mark}{k}_next"] for k in (1, 2, 3) for p in "Wb")
     o = np.array([[0.1, -0.5, 0.02, 0.3], [0.0, 0.7, -0.1, -0.9]], np.float32)
-    logits = np.tanh(o @ w1 + b1) @ w2 + b2
+    logits = np.tanh(np.tanh(o @ w1 + b1) @ w2 + b2) @ w3 + b3
     assert np.abs(logits[:, 0] - logits[:, 1]).min() > 0.01
     np.testing.assert_array_equal(policy.act(o, greedy=True), logits.argmax(-1))
     assert policy.act(o[0], greedy=True) == logits[0].argmax()
@@ -234,12 +244,12 @@ def test_normals_are_drawn_with_their_deviation(tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("greedy", [False, True])
-def test_an_action_takes_few_calls(tmp_path: Path, greedy: bool):
+def test_an_action_takes_few_calls(of_ppo: Path, greedy: bool):
     """Two layers of 64 take some 10 µs: as many calls as by hand, and a few around them.
 
     One of these looks for a NaN.
     """
-    policy = rc.rl.load(trained(tmp_path, "ppo", "--hidden", "64", "64"))
+    policy = rc.rl.load(of_ppo)
     o, calls = np.zeros(4, np.float32), list[str]()
     policy.act(o, greedy=greedy)
     sys.setprofile(lambda frame, event, arg: calls.append(event) if "call" in event else None)
@@ -274,8 +284,8 @@ def test_what_has_no_policy(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_observations_that_do_not_fit(tmp_path: Path):
-    policy = rc.rl.load(trained(tmp_path, "ppo", "--hidden", "4"))
+def test_observations_that_do_not_fit(of_ppo: Path):
+    policy = rc.rl.load(of_ppo)
     why = refused(lambda: policy.act(np.zeros(3)))
     assert "has the shape [3]" in why
     assert "shows [4]" in why

@@ -191,6 +191,7 @@ def test_run_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 def test_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A learning rate beyond all reason; the environment is on the host."""
     sizes = ["--rows=2", "--steps=6", "--iterations=3", "--hidden", "4", "--checkpoint-every=1"]
