@@ -49,6 +49,7 @@ def test_gradient_of_n_steps(n: int, backend: str):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 def test_tiles_change_the_order_of_a_sum_and_nothing_else():
     whole = results()
     for rows in ROWS[:-1]:
