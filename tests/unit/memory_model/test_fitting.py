@@ -143,9 +143,9 @@ def test_what_the_user_decides_is_not_decided_anew() -> None:
 
 def pictures(backend: str = "numpy", **options: Any) -> Executable:
     """Whose observations are most of what is kept: 4.7 MB of them."""
-    given = {"memory_price": 1.0, "tile_rows": 512, "single_launch": False, **options}
+    given: dict[str, Any] = {"memory_price": 1.0, "tile_rows": 512, "single_launch": False}
     with mock.patch.object(executable, "Executable", PICTURES):
-        return learner(backend, picture=(3, 32, 32), **given)
+        return learner(backend, picture=(3, 32, 32), **{**given, **options})
 
 
 @pytest.mark.slow
