@@ -1,4 +1,4 @@
-"""Gradients of the compiled program are those of the unrolled one, whatever was tiled or kept."""
+"""Gradients of the compiled program are those of a scan of JAX, whatever was tiled or kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def error(got: dict[str, np.ndarray], n: int | None = None) -> float:
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 @pytest.mark.parametrize("last", [False, True])
-def test_gradient_is_that_of_the_unrolled_program(last: bool, backend: str):
+def test_gradient_is_that_of_a_scan_of_jax(last: bool, backend: str):
     assert error(results(batch_last=last, backend=backend)) < 1e-13
 
 
@@ -49,6 +49,7 @@ def test_gradient_of_n_steps(n: int, backend: str):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 def test_tiles_change_the_order_of_a_sum_and_nothing_else():
     whole = results()
     for rows in ROWS[:-1]:

@@ -1,4 +1,4 @@
-"""REINFORCE as a user writes it, in any precision, and the same program unrolled for jax.grad."""
+"""REINFORCE as a user writes it, in any precision, and the same program as a scan for jax.grad."""
 
 from __future__ import annotations
 
@@ -94,36 +94,35 @@ def reinforce(
     return ctx.compile(dict(zip(bounds, (B, I, T), strict=True)), **options)
 
 
-def unrolled(theta: Any, B: int, T: int, n: int | None, dtype: Any) -> Any:
-    """The loss of iteration 0 as plain Python, and beside it the mean episode length."""
+def scanned(theta: Any, B: int, T: int, n: int | None, dtype: Any) -> Any:
+    """The loss of iteration 0 as a scan of JAX, and beside it the mean episode length."""
     seed, i, b = jnp.uint32(SEED), jnp.int32(0), jnp.arange(B)
-    o = cartpole.reset(uniform(seed, RESET, i, b[:, None], jnp.arange(4), dtype))
-    u = uniform(seed, SAMPLE, i, b, jnp.arange(T)[:, None], dtype)
-    alive, log_p, r = jnp.ones(B, dtype), [], []
-    for t in range(T):
+
+    def step(state: Any, u: Any) -> Any:
+        o, alive = state
         h = jnp.tanh(o @ theta["W1"] + theta["b1"])
         y = jnp.tanh(h @ theta["W2"] + theta["b2"]) @ theta["W3"] + theta["b3"]
-        a = (u[t] > jax.nn.softmax(y)[:, 0]).astype(int)
-        log_p.append(jax.nn.log_softmax(y)[b, a])
-        r.append(alive)
+        a = (u > jax.nn.softmax(y)[:, 0]).astype(int)
         moved, done = cartpole.step(o, a)
-        alive = jnp.where(done, 0.0, alive)
-        o = jax.lax.stop_gradient(jnp.where(r[t][:, None] > 0, moved, o))
-    r = jnp.stack(r)
+        after = jax.lax.stop_gradient(jnp.where(alive[:, None] > 0, moved, o))
+        return (after, jnp.where(done, 0.0, alive)), (jax.nn.log_softmax(y)[b, a], alive)
+
+    o = cartpole.reset(uniform(seed, RESET, i, b[:, None], jnp.arange(4), dtype))
+    u = uniform(seed, SAMPLE, i, b, jnp.arange(T)[:, None], dtype)
+    _, (log_p, r) = jax.lax.scan(step, (o, jnp.ones(B, dtype)), u)
     ahead = np.arange(T) - np.arange(T)[:, None]
     weights = np.where((ahead >= 0) & (ahead < (n or T)), GAMMA ** np.maximum(ahead, 0.0), 0.0)
     g = weights.astype(dtype) @ r
     if n is None:
-        live = g[r > 0]
-        g = (g - live.mean()) / (live.std() + EPS)
-    return -(jnp.stack(log_p) * r * g).mean(), r.sum(0).mean()
+        g = (g - g.mean(where=r > 0)) / (g.std(where=r > 0) + EPS)
+    return -(log_p * r * g).mean(), r.sum(0).mean()
 
 
 @cache
 def by_autodiff(B: int, T: int, n: int | None) -> tuple[float, dict[str, np.ndarray]]:
-    """Mean length and gradients of the unrolled program, in float64."""
+    """Mean length and gradients of the scan, in float64."""
     with jax.enable_x64(True):
         theta = {k: jnp.array(x) for k, x in initial(SEED, np.float64).items()}
-        grad = jax.grad(unrolled, has_aux=True)
+        grad = jax.jit(jax.grad(scanned, has_aux=True), static_argnums=(1, 2, 3, 4))
         gradient, length = grad(theta, B, T, n, jnp.float64)
     return float(length), {f"d_{k}": np.array(x) for k, x in gradient.items()}

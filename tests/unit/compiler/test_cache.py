@@ -20,6 +20,7 @@ from cached_program import STARTS, program
 from documents import env
 from recurra.backends.jax.disk_cache import options_for, text_of
 from recurra.compiler import compilation_cache
+from recurra.cost.thresholds import BUDGET_MEMORY_PRICES
 from recurra.errors import NotFiniteError
 from recurra.runtime import compilation, memory_budget
 from small_learner import learner
@@ -335,8 +336,12 @@ def test_code_that_jax_has_kept_is_left_to_jax(tmp_path: Path) -> None:
 def test_how_a_program_was_made_to_fit_is_remembered(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A way that recomputes, the only one that is tried."""
+    way: dict[str, object] = {"memory_price": BUDGET_MEMORY_PRICES[-1]}
+    monkeypatch.setattr(memory_budget, "recompute_more", lambda _: [way])
+    monkeypatch.setattr(memory_budget, "offload_more", lambda *_: [])
     work = Work(B=64, T=50)
-    most = ppo.program(work, 2).memory.nbytes
+    most = ppo.program(work, 2, single_launch=False).memory.nbytes  # what is tried first
     first = ppo.program(work, 2, memory=most * 3 // 4)
     told = first.compiled.stages.decisions[-1]
     assert "by " in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from recurra.llm.generate import Generator
 forget_peak()
 folder, dtype, backend = sys.argv[1:]
 g = Generator(folder, dtype=dtype, backend=backend)
-g.generate([[5, 6, 7, 8, 9, 10, 11]], new=12, eos=())
+g.generate([[5, 6, 7, 8, 9, 10, 11]], new=4, eos=())
 print(g.weights.nbytes, peak())
 """
 
@@ -51,10 +52,15 @@ BESIDE = {"jax": 85e6, "torch": 25e6, "numpy": 8e6}
 CASES = [("f32", "jax"), ("bf16", "jax"), ("i8", "jax"), ("bf16", "torch"), ("bf16", "numpy")]
 
 
+@cache
+def of_runtime(models: Path, backend: str) -> list[float]:
+    """The runtime's own memory: what a model takes whose weights take nothing."""
+    return numbers(GENERATE, str(models / "narrow"), "bf16", backend)
+
+
 @pytest.mark.parametrize(("dtype", "backend"), CASES)
 def test_a_process_holds_weights_once(models: Path, dtype: str, backend: str) -> None:
-    """The runtime's own memory is that of a model whose weights take nothing."""
-    few, own = numbers(GENERATE, str(models / "narrow"), dtype, backend)
+    few, own = of_runtime(models, backend)
     weights, peak = numbers(GENERATE, str(models / "wide"), dtype, backend)
     assert weights > 25e6 > 50 * few
     beside = 0 if dtype == "f32" else BESIDE[backend]

@@ -29,11 +29,13 @@ from recurra.storage.offload import Offload, worth
 from recurra.support.byte_units import parse
 
 WORK = Work(B=64, T=50)
+PPO, LEARNERS, PICTURES = (each_once() for _ in range(3))
 
 
 def program(backend: str = "numpy", **options: Any) -> Executable:
     """PPO, whose networks are wider than what they see."""
-    return ppo.program(WORK, 2, backend=backend, **options)
+    with mock.patch.object(executable, "Executable", PPO):
+        return ppo.program(WORK, 2, backend=backend, single_launch=False, **options)
 
 
 @cache
@@ -56,9 +58,6 @@ def test_no_more_is_allocated_than_the_budget(part: float) -> None:
     assert told.startswith(f"memory: {p.memory.nbytes:,} of ")
     assert ("by memory_price=" in told) == (part < 1)
     assert told.endswith("as it is") == (part > 1)
-
-
-LEARNERS = each_once()
 
 
 @pytest.mark.slow
@@ -91,7 +90,8 @@ def tried(part: float) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_jax_learns_the_same_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executable, "Executable", each_once())
+    """In memory alone."""
+    monkeypatch.setattr(memory_budget, "offload_more", lambda *_: [])
     most = program("jax").memory.nbytes
     p = program("jax", memory=most * 8 // 10)
     assert p.memory.nbytes <= most * 8 // 10
@@ -143,12 +143,13 @@ def test_what_the_user_decides_is_not_decided_anew() -> None:
 
 def pictures(backend: str = "numpy", **options: Any) -> Executable:
     """Whose observations are most of what is kept: 4.7 MB of them."""
-    return learner(
-        backend, picture=(3, 32, 32), **{"memory_price": 1.0, "tile_rows": 512, **options}
-    )
+    given: dict[str, Any] = {"memory_price": 1.0, "tile_rows": 512, "single_launch": False}
+    with mock.patch.object(executable, "Executable", PICTURES):
+        return learner(backend, picture=(3, 32, 32), **{**given, **options})
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_pictures_go_to_the_disk(backend: str) -> None:
     """Nothing else saves as much: they come from outside, and cannot be computed again."""
@@ -165,6 +166,7 @@ def test_pictures_go_to_the_disk(backend: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_a_small_program_is_swapped_too(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its largest store is 9 KB."""

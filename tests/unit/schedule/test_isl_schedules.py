@@ -51,7 +51,7 @@ def test_random_programs():
     def each(case: Case) -> None:
         if currently_in_test_context():
             note(str(case))
-        every.append(refused(case, vectorized=len(every) % 2 == 0))
+        every.append(refused(case, axes=len(every) % 2 == 0))
 
     each()
     assert sum(every) < len(every) / 3
