@@ -13,6 +13,6 @@ HEADERS = Path(native_build.__file__).parent
 
 def build_stress(folder: Path, sanitizer: str, program: str = "stress") -> Path:
     """Compile stress.cpp, or stress_streams.cpp, with a sanitizer, such as thread or address."""
-    arguments = ["-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", "-pthread", f"-I{HEADERS}"]
+    arguments = ["-std=c++20", "-Og", "-g1", f"-fsanitize={sanitizer}", "-pthread", f"-I{HEADERS}"]
     target = folder / f"{program}-{sanitizer}"
     return cxx_toolchain.build(target, [*arguments, str(PROGRAMS / f"{program}.cpp")])

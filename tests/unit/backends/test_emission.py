@@ -186,6 +186,7 @@ def test_launches_do_not_change_a_bit(backend: str):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 def test_a_resumed_run_is_the_run_itself(backend: str):
     p = reinforce(4, 12, 5, shown=tuple(GRADIENTS), launch_steps=2, backend=backend)

@@ -294,6 +294,7 @@ def test_rows_over_a_loop_go_on_from_the_end_of_the_row_before(backend: str) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @BACKENDS
 @pytest.mark.parametrize("points", [1, 2, 3, 5])
 def test_all_rows_end_at_one_point(points: int, backend: str) -> None:
@@ -353,6 +354,7 @@ def rows_of_rows(u: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @BACKENDS
 @pytest.mark.parametrize("dims", ["b s t", "s b t", "s t b"])
 def test_rows_of_rows(dims: str, backend: str) -> None:

@@ -21,6 +21,7 @@ MOST = 13
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize(("seed", "every"), [(5, 3), (13, 5), (1011, 4)])
 @BACKENDS
 def test_every_row_is_what_it_is_alone(seed: int, every: int, backend: str) -> None:
@@ -49,6 +50,7 @@ def counting(every: int | None, most: int | None = MOST, learns: bool = False) -
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @BACKENDS
 @pytest.mark.parametrize(("most", "learns"), [(MOST, True), (MOST, False), (None, False)])
 def test_what_is_put_out_does_not_depend_on_it(backend: str, most: Any, learns: bool) -> None:

@@ -68,6 +68,7 @@ def weighed(y: np.ndarray) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", MOVES)
 def test_each_row_is_moved_as_if_alone(name: str, backend: str) -> None:
@@ -186,6 +187,7 @@ RANGES: dict[str, tuple[Written, Callable[[np.ndarray, int], float]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", RANGES)
 def test_ranges_that_only_the_data_know(name: str, backend: str) -> None:

@@ -93,6 +93,7 @@ def program(body: Body, slopes: bool) -> tuple[rc.Context, Any, Any, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("name", [*PROGRAMS, *VALUES])
 def test_each_row_is_what_it_is_alone(name: str) -> None:
     ctx, B, T, end = program({**PROGRAMS, **VALUES}[name], slopes=name in PROGRAMS)

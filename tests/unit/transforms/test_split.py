@@ -248,6 +248,7 @@ def data(T: int, B: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", [NumpyBackend, JaxBackend, TorchBackend])
 @pytest.mark.parametrize("past", [*PAST, "linear"])
 def test_a_prompt_on_backends(backend: Any, past: str) -> None:
@@ -263,6 +264,7 @@ def test_a_prompt_on_backends(backend: Any, past: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("past", ["all", "window"])
 def test_rows_that_the_data_end_have_prompts_too(past: str) -> None:
     given = data(50, 3)

@@ -33,6 +33,7 @@ def test_random_tables() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_random_tables_compiled(seed: int, backend: str) -> None:
@@ -102,6 +103,7 @@ def test_what_only_diagonals_order(bounds: tuple[int, int, int], recurs: bool) -
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @BACKENDS
 def test_gradients_go_back_along_diagonals(backend: str) -> None:
     """Soft dynamic time warping (Cuturi and Blondel, 2017): one table there, one back."""
@@ -127,6 +129,7 @@ def test_gradients_go_back_along_diagonals(backend: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
 @BACKENDS
 def test_gradients_of_borders_go_back_along_diagonals(backend: str) -> None:
     """The first row and the first column have equations of their own, and all cells are summed."""

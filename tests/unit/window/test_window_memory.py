@@ -17,12 +17,15 @@ from recurra.window.torch.concurrent import concurrent
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_windows")]
 POLICIES = ("always", "learn")
 
-PEAK = """
-import sys, torch
+MEASURE = """
+import ctypes, os, sys, threading, torch
 from pathlib import Path
 from process_memory import forget_peak, peak, resident
 from recurra import window
+import recurra.window.torch.concurrent  # once for all, as what the next line imports
+torch.cat([torch.empty(2, device="meta")] * 2)
 torch.set_num_threads(1)
+torch.set_grad_enabled(False)
 
 def chain(n, steps):
     x, w = torch.randn(n, n), torch.randn(n, n) / n**0.5
@@ -61,74 +64,78 @@ def grow(n):
         (x * 2).sum(0)
 
 def inside(policy, program):
-    with torch.no_grad():
-        if policy == "eager": return eval(program)
-        with window.concurrent(policy=policy, folder=Path(sys.argv[3])): eval(program)
+    if policy == "eager": return eval(program)
+    with window.concurrent(policy=policy, folder=Path(sys.argv[1])): eval(program)
 
-inside(sys.argv[1], "torch.randn(8, 8) @ torch.randn(8, 8), grow(20)")  # all is imported
-forget_peak()
-before = peak()
-inside(sys.argv[1], sys.argv[2])
-print((peak() - before) / 2**20, (resident() - before) / 2**20)
+def peaks(policy, program):
+    if policy == "eager": ctypes.CDLL(None).mallopt(-3, 100_000)  # the heap gives back at once
+    inside(policy, "torch.randn(8, 8) @ torch.randn(8, 8), grow(20)")  # all is there
+    forget_peak()
+    before = peak()
+    inside(policy, program)
+    return peak() - before, resident() - before
+
+def freed(policy):
+    def block(): return window.concurrent(2, policy=policy, folder=Path(sys.argv[1]))
+    with block(): torch.ones(8) * 2
+    before = resident()
+    with block():
+        x = torch.ones(2**20)
+        made = [x * k for k in range(200)]
+    held = resident() - before
+    assert all(int(y[-1]) == k for k, y in enumerate(made))
+    freeing = threading.Thread(target=made.clear)
+    freeing.start()
+    freeing.join()
+    return held, resident() - before
+
+for line in sys.argv[2:]:
+    if not os.fork():
+        print(*(n / 2**20 for n in eval(line)), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0
 """
+PROGRAMS = (
+    "chain(512, 30)",
+    "chain(1500, 4)",
+    "read()",
+    "requests()",
+    "train()",
+    "branches()",
+    "grow(60)",
+)
 
 
-def megabytes(policy: str, program: str, **variables: str) -> list[float]:
-    """The peak of a process above what it began with, and what is left of that."""
-    return numbers(PEAK, policy, program, str(FOLDER), **variables)
+@pytest.fixture(scope="module")
+def megabytes() -> dict[str, tuple[float, float]]:
+    """Of every measurement, in a process of its own that has nothing but its libraries: the peak
+    above what it began with, or what is held, and what is left of that."""
+    runs = [f"peaks({p!r}, {x!r})" for p in ("eager", *POLICIES) for x in PROGRAMS]
+    runs += [f"freed({p!r})" for p in POLICIES]
+    found = iter(numbers(MEASURE, str(FOLDER), *runs))
+    return dict(zip(runs, zip(found, found, strict=True), strict=True))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "program",
-    [
-        "chain(512, 30)",
-        "chain(1500, 4)",
-        "read()",
-        "requests()",
-        "train()",
-        "branches()",
-        "grow(60)",
-    ],
-)
-def test_the_peak_is_that_of_eager(program: str) -> None:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_peak_is_that_of_eager(program: str, megabytes: dict[str, tuple[float, float]]) -> None:
     """Of eager on a heap that gives back at once, which is what is held. If all that can be is
     deferred, results in flight come on top, and what they read: a tenth of the process each. One
     that is larger than that runs by itself."""
-    exactly, _ = megabytes("eager", program, MALLOC_MMAP_THRESHOLD_="100000")
+    exactly, _ = megabytes[f"peaks('eager', {program!r})"]
     in_flight = {"learn": 0, "always": 50}
     for policy in POLICIES:
-        peak, left = megabytes(policy, program)
+        peak, left = megabytes[f"peaks({policy!r}, {program!r})"]
         assert peak < 1.2 * exactly + 1 + in_flight[policy], policy
         assert left < 40 + in_flight[policy], policy  # a tenth of the process is kept
 
 
-FREED = """
-import sys, threading, torch
-from pathlib import Path
-from process_memory import resident
-from recurra import window
-
-torch.set_grad_enabled(False)
-with window.concurrent(2, policy=sys.argv[1], folder=Path(sys.argv[2])):
-    torch.ones(8) * 2
-before = resident()
-with window.concurrent(2, policy=sys.argv[1], folder=Path(sys.argv[2])):
-    x = torch.ones(2**20)
-    made = [x * k for k in range(200)]
-held = resident() - before
-assert all(int(y[-1]) == k for k, y in enumerate(made))
-freeing = threading.Thread(target=made.clear)
-freeing.start()
-freeing.join()
-print(held / 2**20, (resident() - before) / 2**20)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
-def test_results_are_freed_after_the_block_in_any_thread(policy: str) -> None:
-    held, left = numbers(FREED, policy, str(FOLDER))
+def test_results_are_freed_after_the_block_in_any_thread(
+    policy: str, megabytes: dict[str, tuple[float, float]]
+) -> None:
+    held, left = megabytes[f"freed({policy!r})"]
     assert held > 700
     assert left < 200  # a tenth of the process
 

@@ -3,6 +3,7 @@ gives what it gives eagerly, to the last bit."""
 
 from __future__ import annotations
 
+import random
 import sys
 import types
 import unittest
@@ -35,10 +36,19 @@ def operators() -> list[Any]:
     stub.TestCase = unittest.TestCase
     sys.modules.setdefault("expecttest", stub)
     from torch.testing._internal import common_utils
+
+    # They look for a test through all of the stack, and write all of it down for every kind of GPU.
+    common_utils.extract_test_fn = lambda: None
+    common_utils.set_rng_seed = seeded
     from torch.testing._internal.common_methods_invocations import op_db
 
-    common_utils.extract_test_fn = lambda: None  # it looks for a test through all of the stack
     return [op for op in op_db if comparable(op)]
+
+
+def seeded(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
 
 
 def comparable(operator: Any) -> bool:
