@@ -22,10 +22,10 @@ from recurra.llm import weights as loading
 from recurra.llm.config import FILE, DecoderConfig, Layer
 from recurra.llm.model import period
 from recurra.llm.patterns import Pattern, SlidingWindow
-from recurra.llm.program import UNKNOWN, DecoderProgram, Form, write
+from recurra.llm.program import UNKNOWN, DecoderForm, DecoderProgram, build_program
 from recurra.llm.sampling import Sampling
 from recurra.llm.store_budget import StoreRow, expect_room
-from recurra.llm.tokenization import Decoder, encode, tokenizer
+from recurra.llm.tokenization import StreamingDetokenizer, encode, tokenizer
 from recurra.llm.weights import Weights
 from recurra.support.free_memory import free_bytes
 
@@ -73,7 +73,7 @@ class Request:
 Prompts = str | Sequence[int] | Sequence[str | Sequence[int]]
 
 
-def each(prompts: Any) -> list[str | Sequence[int]]:
+def as_prompt_list(prompts: Any) -> list[str | Sequence[int]]:
     """The prompts as a list; a single one may be a text, or a list or an array of tokens."""
     prompts = _listed(prompts)
     rows: list[Any] = list(map(_listed, prompts)) if _has_order(prompts) else [prompts]
@@ -115,7 +115,7 @@ def _has_order(value: object) -> TypeGuard[Iterable[object]]:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | Set)
 
 
-def requested(ask: Request, options: Mapping[str, object]) -> Request:
+def with_overrides(ask: Request, options: Mapping[str, object]) -> Request:
     """A request with other fields; `eos` and `stop` may be a single one.
 
     Raises RecurraError for an unknown field or an illegal value.
@@ -200,7 +200,7 @@ class Generator:
         few = len(c.layers) <= UNROLLED
         irregular = period(c.layers) > min(MAX_PERIOD, len(c.layers) // 2)
         self.unrolled = (few or irregular) if unrolled is None else unrolled
-        self.programs: dict[Form, DecoderProgram] = {}
+        self.programs: dict[DecoderForm, DecoderProgram] = {}
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -208,7 +208,7 @@ class Generator:
 
     def encode(self, prompts: str | Sequence[str]) -> list[list[int]]:
         """Encode each text, or a single one."""
-        names = _names(len(texts := each(prompts)), "the prompt")
+        names = _names(len(texts := as_prompt_list(prompts)), "the prompt")
         for text in texts:
             if not isinstance(text, str):
                 raise RecurraError.at_user_line(
@@ -220,7 +220,7 @@ class Generator:
         self, prompts: Prompts, ask: Request | None = None, **options: object
     ) -> list[Completion]:
         """Continue one or several prompts, texts or tokens; options are fields of `Request`."""
-        prompts = each(prompts)
+        prompts = as_prompt_list(prompts)
         rows: list[list[Piece]] = [[] for _ in prompts]
         for piece in self.stream(prompts, ask, **options):
             rows[piece.row].append(piece)
@@ -234,8 +234,8 @@ class Generator:
         Raises RecurraError before anything is computed for missing prompts, unknown tokens, or
         prompts that exceed the model's positions.
         """
-        ask = requested(ask or Request(), options)
-        prompts = each(prompts)
+        ask = with_overrides(ask or Request(), options)
+        prompts = as_prompt_list(prompts)
         texts = [p for p in prompts if isinstance(p, str)]
         rows = [
             encode(self.tokenizer, p, name) if isinstance(p, str) else [int(x) for x in p]
@@ -255,7 +255,7 @@ class Generator:
     ) -> Iterator[Piece]:
         form = program.form
         decoders = {
-            row: Decoder(self.tokenizer, ask.stop, prompt) if decode else None
+            row: StreamingDetokenizer(self.tokenizer, ask.stop, prompt) if decode else None
             for row, prompt in enumerate(rows)
         }
         for first, results in program.launches(ask.seed, inputs):
@@ -336,7 +336,7 @@ class Generator:
             )
         kind = reduce(or_, (x.kind for x in sampling))
         eos = c.eos if ask.eos is None else tuple(ask.eos)
-        form = Form(
+        form = DecoderForm(
             len(rows),
             places,
             places + self.places(ask.new) - 1,
@@ -349,7 +349,7 @@ class Generator:
             pad=next((x for x in (c.pad, *eos) if x is not None and x < c.vocab_size), 0),
         )
         if form not in self.programs:
-            self.programs[form] = write(c, form, self.dtype, self.backend)
+            self.programs[form] = build_program(c, form, self.dtype, self.backend)
         program = self.programs[form]
         free = free_bytes() if ask.memory is None else None
         budget = ask.memory if free is None else free
@@ -358,7 +358,7 @@ class Generator:
 
             def of_window(width: int) -> Sequence[StoreRow]:
                 windowed = with_patterns(c, [SlidingWindow(width)] * len(c.layers))
-                return write(windowed, form, self.dtype, self.backend).stores
+                return build_program(windowed, form, self.dtype, self.backend).stores
 
             expect_room(program.stores, budget, form.prompt, form.steps, of_window, source)
         return program, program.inputs(self.weights, rows, sampling)
@@ -376,7 +376,7 @@ def _completion(row: Sequence[Piece]) -> Completion:
 def _piece(
     results: dict[str, np.ndarray],
     row: int,
-    decoder: Decoder | None,
+    decoder: StreamingDetokenizer | None,
     eos: Sequence[int],
     last: bool,
 ) -> Piece:

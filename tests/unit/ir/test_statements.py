@@ -16,7 +16,7 @@ from random_cases import QUICK
 from random_programs import Case, programs, ragged
 from recurra.cost.thresholds import MAX_CUT_ROUNDS
 from recurra.errors import ScheduleError
-from recurra.ir.expr import Sym, both, compare, either, mod
+from recurra.ir.expr import Sym, all_of, any_of, compare, mod
 from recurra.ir.graph import Graph
 from recurra.ir.graph_parser import parse
 from recurra.ir.statement import StatementGraph
@@ -84,9 +84,9 @@ def test_a_condition_is_as_few_boxes_as_say_it(when: str, want: list[str]) -> No
 def test_a_condition_of_very_many_boxes_is_left_as_it_is() -> None:
     """The boxes of 60 alternatives are more than anybody could write down."""
     t, i = Sym("t"), Sym("i")
-    cases = (both(compare("==", mod(t, k), 0), compare("!=", i, k)) for k in range(2, 62))
+    cases = (all_of(compare("==", mod(t, k), 0), compare("!=", i, k)) for k in range(2, 62))
     domain = Domain((Range("t", Sym("T")), Range("i", Sym("I"))))
-    condition = either(*cases)
+    condition = any_of(*cases)
     assert split_boxes(domain, condition, {"T": 200, "I": 100}) == (Box(domain, condition),)
 
 
