@@ -74,7 +74,7 @@ def is_single_value(plan: StoragePlan, name: str) -> bool:
     )
 
 
-def single_launch(
+def whole_program(
     plan: StoragePlan,
     region: Region,
     launch: Callable[..., tuple[LibraryArray, ...]],

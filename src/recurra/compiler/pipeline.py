@@ -26,7 +26,7 @@ from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node
 from recurra.ir.output_axes import Axes
 from recurra.ops.source import Input
-from recurra.schedule.allen_kennedy import schedule
+from recurra.schedule.allen_kennedy import find_schedule
 from recurra.schedule.isl_scheduler import schedule_by_isl
 from recurra.schedule.legality import violations
 from recurra.schedule.tree import Schedule, members
@@ -104,7 +104,7 @@ PASSES: tuple[Pass, ...] = (
     SNAPSHOT_POINTS,
     FUSE_CASTS,
 )
-SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}
+SCHEDULERS = {"own": find_schedule, "isl": schedule_by_isl}
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
 from recurra.polyhedral.boxes import Box, split_boxes
 from recurra.schedule import allen_kennedy
-from recurra.schedule.allen_kennedy import schedule
+from recurra.schedule.allen_kennedy import find_schedule
 from recurra.schedule.lower_values import lower_values
 from recurra.transforms.canonicalize.canonicalize import canonicalize
 from reference_executor import run_statements
@@ -187,7 +187,7 @@ def branches(graph: Graph) -> dict[str, frozenset[Any]]:
 def agree(case: Case, cuts: Any) -> None:
     """Statements in the order of their schedule have the interpreter's answer."""
     assume(not ragged(case.graph, case.sizes))  # the lengths of rows are static where it orders
-    found = schedule(case.graph, case.sizes, cuts=cuts)
+    found = find_schedule(case.graph, case.sizes, cuts=cuts)
     assert verify_statements(found.statements, case.sizes) == ()
     with np.errstate(all="ignore"):
         want, have = oracle(case), run_statements(found, case.sizes, {})

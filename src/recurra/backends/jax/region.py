@@ -32,7 +32,7 @@ from recurra.backends.region_cache import RegionCache
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import argument_types, region_function, times
-from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
+from recurra.codegen.single_launch import Finish, WholeProgram, whole_program
 from recurra.cost.attention import XLA_ATTENTION
 from recurra.cost.target import Target
 from recurra.cost.thresholds import (
@@ -249,7 +249,7 @@ class JaxBackend:
     def traced(self, plan: StoragePlan, region: Region, finish: Finish) -> Any:
         """Return the function of a program that is one region, compiled at its first launch."""
         launch = self.function(plan, region)
-        return jax.jit(in_words(single_launch(plan, region, launch, self.machine, finish)))
+        return jax.jit(in_words(whole_program(plan, region, launch, self.machine, finish)))
 
     def accepts(self, array: object) -> bool:
         if type(array) is np.ndarray:

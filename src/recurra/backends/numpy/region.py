@@ -35,7 +35,7 @@ from recurra.backends.numpy.traced_array import StandIn, zero_array
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import argument_types, region_function, time_arguments
 from recurra.codegen.schedule_interpreter import ScheduleInterpreter, Scope
-from recurra.codegen.single_launch import Finish, single_launch
+from recurra.codegen.single_launch import Finish, whole_program
 from recurra.schedule.tree import Loop
 from recurra.storage.storage_plan import StoragePlan
 from recurra.support.source_text import tuple_of
@@ -80,7 +80,7 @@ def written_whole(
         args[name] = StandIn(w, w.named(name), zero_array(x.shape, x.dtype))
         w.items.append(Line(args[name].name, f"{dictionary}[{name!r}]"))
     launch = region_function(plan, region, machine, WritingWalk)
-    whole = single_launch(plan, region, launch, machine, finish)
+    whole = whole_program(plan, region, launch, machine, finish)
     results = whole(StandIn(w, seed, zero_array((), "uint32")), args)
     gives = w.unaliased(results, (x.name for x in args.values()))
     head = f"def {region.name}({seed}, {dictionary}):"

@@ -48,7 +48,7 @@ from recurra.codegen.region_function import (
     time_arguments,
     with_local_stores,
 )
-from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
+from recurra.codegen.single_launch import Finish, WholeProgram, whole_program
 from recurra.cost.attention import TORCH_ATTENTION
 from recurra.cost.target import Target
 from recurra.cost.thresholds import (
@@ -134,7 +134,7 @@ class TorchBackend:
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         launch = self.compile(plan, region, owned=True)
-        run = single_launch(plan, region, launch, self.machine, finish)
+        run = whole_program(plan, region, launch, self.machine, finish)
         words = self.names.asarray
         return in_inference_mode(lambda seed, inputs: run(words(int(seed), np.uint32), inputs))
 
