@@ -133,7 +133,7 @@ def _value(text: str) -> Any:
 
 CHECKS = ("nan", "bounds")
 # solvers of other packages
-PLACEMENTS = {"mapping": "recurra.mapping.compiler_hook:solve_placement"}
+PLACEMENTS = {"mapping": "recurra.mapping.compiler_hook:mapping"}
 
 
 def checked(options: CompileOptions) -> CompileOptions:

@@ -8,6 +8,6 @@ from recurra.storage.mapping_problem import Problem, Solution
 SECONDS = 2.0  # CPU seconds for each size of the arena
 
 
-def solve_placement(problem: Problem) -> Solution:
+def mapping(problem: Problem) -> Solution:
     """Return a packing of all buffers. Raises ProblemError if there is none."""
     return solver_of("pack")(problem, SECONDS)

@@ -51,7 +51,7 @@ def phases() -> rc.Executable:
 
 
 def plan_of(lives: list[LiveRange], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "lives", lambda _: tuple(lives))
+    monkeypatch.setattr(module, "live_ranges", lambda _: tuple(lives))
 
 
 def test_stores_share_what_none_of_them_needs_any_more() -> None:

@@ -75,7 +75,7 @@ def steps_run(every: int, monkeypatch: pytest.MonkeyPatch) -> int:
 
         return until(self, dim, lo, hi, end, late, n, one, c)
 
-    monkeypatch.setattr(NumpyMachine, "until", counted)
+    monkeypatch.setattr(NumpyMachine, "while_loop", counted)
     ctx, bounds = counting(every)
     ctx.compile(bounds, backend=WalkedNumpy()).run()
     assert seen == list(range(len(seen)))

@@ -156,7 +156,7 @@ def test_a_launch_stops_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return until(*ahead, one, carry)
 
-    monkeypatch.setattr(NumpyMachine, "until", counted)
+    monkeypatch.setattr(NumpyMachine, "while_loop", counted)
     counting(launch_steps=7, backend=WalkedNumpy()).run()
     assert run == list(range(LAST))
 
