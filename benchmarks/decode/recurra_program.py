@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 
 from benchmarks.decode.workload import LAUNCH, STEPS, Work
 from benchmarks.harness import Contestant
-from recurra.llm.program import DecoderForm, DecoderProgram, build_program
+from recurra.llm.program import DecoderProgram, Form, write
 
 
 def written(
     work: Work, logprobs: bool, unrolled: bool = True, backend: str = "jax"
 ) -> DecoderProgram:
-    form = DecoderForm(
-        work.B, work.prompt, work.T, logprobs=logprobs, chunk=LAUNCH, unrolled=unrolled
-    )
-    return build_program(work.config, form, backend=backend)
+    form = Form(work.B, work.prompt, work.T, logprobs=logprobs, chunk=LAUNCH, unrolled=unrolled)
+    return write(work.config, form, backend=backend)
 
 
 def inputs(work: Work, program: DecoderProgram) -> dict[str, NDArray[Any]]:

@@ -49,7 +49,9 @@ _OPTIONS: ContextVar[Mapping[str, object]] = ContextVar("options", default={})  
 
 def compiling(**options: object) -> AbstractContextManager[None]:
     """Set defaults for the options of `ctx.compile` within the block."""
-    return _within(_OPTIONS, {**_OPTIONS.get(), **options})
+    from recurra.compiler.options import by_new_names
+
+    return _within(_OPTIONS, {**_OPTIONS.get(), **by_new_names(options)})
 
 
 Compile = Callable[["Context", Mapping[Any, Any]], Any]

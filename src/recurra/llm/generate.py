@@ -22,7 +22,7 @@ from recurra.llm import weights as loading
 from recurra.llm.config import FILE, DecoderConfig, Layer
 from recurra.llm.model import period
 from recurra.llm.patterns import Pattern, SlidingWindow
-from recurra.llm.program import UNKNOWN, DecoderForm, DecoderProgram, build_program
+from recurra.llm.program import UNKNOWN, DecoderProgram, Form, write
 from recurra.llm.sampling import Sampling
 from recurra.llm.store_budget import StoreRow, expect_room
 from recurra.llm.tokenization import StreamingDetokenizer, encode, tokenizer
@@ -200,7 +200,7 @@ class Generator:
         few = len(c.layers) <= UNROLLED
         irregular = period(c.layers) > min(MAX_PERIOD, len(c.layers) // 2)
         self.unrolled = (few or irregular) if unrolled is None else unrolled
-        self.programs: dict[DecoderForm, DecoderProgram] = {}
+        self.programs: dict[Form, DecoderProgram] = {}
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -336,7 +336,7 @@ class Generator:
             )
         kind = reduce(or_, (x.kind for x in sampling))
         eos = c.eos if ask.eos is None else tuple(ask.eos)
-        form = DecoderForm(
+        form = Form(
             len(rows),
             places,
             places + self.places(ask.new) - 1,
@@ -349,7 +349,7 @@ class Generator:
             pad=next((x for x in (c.pad, *eos) if x is not None and x < c.vocab_size), 0),
         )
         if form not in self.programs:
-            self.programs[form] = build_program(c, form, self.dtype, self.backend)
+            self.programs[form] = write(c, form, self.dtype, self.backend)
         program = self.programs[form]
         free = free_bytes() if ask.memory is None else None
         budget = ask.memory if free is None else free
@@ -358,7 +358,7 @@ class Generator:
 
             def of_window(width: int) -> Sequence[StoreRow]:
                 windowed = with_patterns(c, [SlidingWindow(width)] * len(c.layers))
-                return build_program(windowed, form, self.dtype, self.backend).stores
+                return write(windowed, form, self.dtype, self.backend).stores
 
             expect_room(program.stores, budget, form.prompt, form.steps, of_window, source)
         return program, program.inputs(self.weights, rows, sampling)

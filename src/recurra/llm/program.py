@@ -35,7 +35,7 @@ CHUNK = 16  # steps of a launch of programs that do not end by themselves
 
 
 @dataclass(frozen=True)
-class DecoderForm:
+class Form:
     """The static properties of a program, which is compiled once for each form."""
 
     rows: int
@@ -56,7 +56,7 @@ class DecoderForm:
 class DecoderProgram:
     """A compiled program, and the model and settings that its inputs belong to."""
 
-    form: DecoderForm
+    form: Form
     model: Model
     settings: SamplingInputs
     executable: Executable
@@ -130,8 +130,8 @@ class DecoderProgram:
         }
 
 
-def build_program(
-    config: DecoderConfig, form: DecoderForm, dtype: str = "f32", backend: str = "jax"
+def write(
+    config: DecoderConfig, form: Form, dtype: str = "f32", backend: str = "jax"
 ) -> DecoderProgram:
     """Compile the program of a form, whose output is `next`, i32[] over (b, t).
 
@@ -181,7 +181,7 @@ def build_program(
 
 def decoder(
     config: DecoderConfig,
-    form: DecoderForm,
+    form: Form,
     dtype: str,
     axes: Mapping[str, tuple[Any, Any]],
     prompt: Tensor,

@@ -100,7 +100,7 @@ class ResidentBuffers(list[ArrayView]):
     def __setitem__(self, point: int, array: ArrayView) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().__setitem__(point % len(self), array)
 
-    taken = blank = __getitem__
+    writable = empty = __getitem__
 
 
 @dataclass

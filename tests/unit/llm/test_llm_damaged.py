@@ -78,7 +78,7 @@ def copy(models: list[Path], tmp_path: Path) -> Path:
 def written_once():
     """A program is written once for each configuration."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(generate, "build_program", lru_cache(200)(program.build_program))
+        patch.setattr(generate, "write", lru_cache(200)(program.write))
         yield
 
 

@@ -19,7 +19,7 @@ from recurra.llm import oracle, weights
 from recurra.llm.generate import Generator, Request, with_patterns
 from recurra.llm.init import init
 from recurra.llm.patterns import Prefix
-from recurra.llm.program import build_program
+from recurra.llm.program import write
 from recurra.llm.sampling import Sampling
 
 NEW = 8
@@ -236,7 +236,7 @@ def test_ends_inside_the_program_are_those_of_the_stream(g: Generator):
     ends = (free[0][4],)
     program, inputs = g.prepare(rows, Request(NEW, eos=ends))
     assert program.form.until
-    whole = build_program(g.config, replace(program.form, until=False), backend="jax")
+    whole = write(g.config, replace(program.form, until=False), backend="jax")
     pieces = whole.launches(0, whole.inputs(g.weights, rows, [Sampling()] * 2))
     streamed = np.concatenate([made["next"] for _, made in pieces], axis=1)[:, 4:]
     found = program.executable.run(inputs=inputs)

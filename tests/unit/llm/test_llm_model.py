@@ -17,7 +17,7 @@ from recurra.llm import oracle, patterns, weights
 from recurra.llm.config import DecoderConfig
 from recurra.llm.generate import with_patterns
 from recurra.llm.model import Model, period
-from recurra.llm.program import DecoderForm, build_program
+from recurra.llm.program import Form, write
 from recurra.llm.weights import Weights
 from recurra.reference import interpreter
 
@@ -216,7 +216,7 @@ def test_keys_and_values_of_16_bits_take_half():
     c, _, w = models.in_memory("llama-2")
     found = {}
     for dtype in ("f32", "bf16", "i8"):
-        program = build_program(c, DecoderForm(2, 4, 32), dtype, "numpy")
+        program = write(c, Form(2, 4, 32), dtype, "numpy")
         found[dtype] = {s["store"]: s["bytes"] for s in program.stores if s["store"][:2] in CACHES}
     assert set(found["f32"]) == {"k_0", "k_1", "v_0", "v_1"}
     assert found["f32"] == found["i8"] == {n: 2 * 32 * 4 * 8 * 4 for n in found["f32"]}
@@ -259,7 +259,7 @@ STORES = {  # of k, on 32 positions: slots in time, and bytes of 3 rows of 4 hea
 def test_every_pattern_has_its_store(word: str):
     c, _, _ = models.in_memory("llama-2", 1)
     c = with_patterns(c, patterns.parse_mix(word, 1))
-    program = build_program(c, DecoderForm(3, 1, 32), backend="numpy")
+    program = write(c, Form(3, 1, 32), backend="numpy")
     (k,) = (s for s in program.stores if s["store"] == "k_0")
     slots, points = STORES[word]
     assert (k["slots"], k["bytes"]) == (slots, points * 3 * 4 * 8 * 4)

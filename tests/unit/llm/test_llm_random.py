@@ -14,7 +14,7 @@ from recurra.llm import oracle, patterns
 from recurra.llm.config import DecoderConfig
 from recurra.llm.generate import with_patterns
 from recurra.llm.patterns import Prefix
-from recurra.llm.program import DecoderForm, build_program
+from recurra.llm.program import Form, write
 from recurra.llm.sampling import Sampling
 from recurra.llm.weights import Weights
 
@@ -79,9 +79,9 @@ def check_generation(seed: int) -> None:
     lengths = [longest, *(int(n) for n in rng.integers(1, longest + 1, 2))]
     rows = [rng.integers(0, c.vocab_size, n if ragged else longest).tolist() for n in lengths]
     eos = tuple(int(x) for x in rng.integers(0, c.vocab_size, rng.integers(0, 8)))
-    form = DecoderForm(ROWS, longest, longest + new - 1, ragged=ragged, unrolled=unrolled, eos=eos)
+    form = Form(ROWS, longest, longest + new - 1, ragged=ragged, unrolled=unrolled, eos=eos)
     form = replace(form, until=bool(eos) and rng.random() < 0.5, chunk=int(rng.integers(1, 5)))
-    program = build_program(c, form, backend="numpy")
+    program = write(c, form, backend="numpy")
     pieces = program.launches(0, program.inputs(w, rows, [Sampling()] * ROWS))
     found = np.concatenate([made["next"] for _, made in pieces], axis=1)[:, longest - 1 :]
     for row, follows in zip(rows, found.tolist(), strict=True):
