@@ -36,7 +36,7 @@ with ctx as ((b, B), (i, I), (e, E), (m, M), (n, N), (t, T)):
     l[i, e, m, 0:N].mean().backward(wrt=net.params)
     rc.optim.clip_grad_norm(net.params, 0.5)
     rc.optim.Adam(net.params, lr=1e-3).step()
-    rc.log(mean_return=rc.rl.episodic(r, d, over=(b, t)))
+    rc.log(mean_return=rc.rl.episode_returns(r, d, over=(b, t)))
 
 if __name__ == "__main__":
     program = ctx.compile({B: 16, I: 150, E: 4, M: 4, N: 16 * 64 // 4, T: 64})

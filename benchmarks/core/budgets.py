@@ -92,13 +92,13 @@ def synthetic(statements: int) -> str:
 def schedule_row() -> Row:
     """A schedule of 300 statements, its legality checked."""
     from recurra.ir.graph_parser import parse
-    from recurra.schedule.allen_kennedy import schedule
+    from recurra.schedule.allen_kennedy import find_schedule
     from recurra.schedule.legality import violations
 
     graph, sizes = parse(synthetic(STATEMENTS)), {"I": 50, "T": 200}
 
     def work() -> None:
-        assert not violations(schedule(graph, sizes), sizes)
+        assert not violations(find_schedule(graph, sizes), sizes)
 
     return row(
         f"{STATEMENTS} statements scheduled, legality checked",

@@ -13,13 +13,13 @@ from recurra.nest import catalogue
 from recurra.nest.compiled import compile as compiled
 from recurra.nest.loops import Nest
 from recurra.nest.target import runnable
-from recurra.nest.tune import tuned
+from recurra.nest.tune import tune_nest
 
 
 def beside(size: tuple[int, int, int], seconds: float, pairs: int) -> dict[str, Any]:
     """Milliseconds of a call from Python, by name; answers are compared first."""
     p, on = catalogue.matmul(*size), runnable()[0]
-    nests: dict[str, Nest] = {"tuned": tuned(p, on, seconds=seconds).nest}
+    nests: dict[str, Nest] = {"tuned": tune_nest(p, on, seconds=seconds).nest}
     if (policy := known(on)) is not None:
         nests[POLICY] = policy.path(p)[-1]
     inputs = inputs_of(p)

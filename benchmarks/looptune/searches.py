@@ -13,9 +13,9 @@ from benchmarks.harness import progress
 from benchmarks.looptune.sizes import SEARCHES
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
-from recurra.nest.agents.policy import GreedyPolicy, load, shipped
+from recurra.nest.agents.policy import GreedyPolicy, bundled_policy, load
 from recurra.nest.loops import Nest, untiled
-from recurra.nest.measure import Evaluator, compared, verified
+from recurra.nest.measure import Evaluator, measure_in_turns, verify_kernel
 from recurra.nest.problem import NestProblem
 from recurra.nest.search import FoundNest, search_nests, strategy
 from recurra.nest.target import VectorTarget, runnable
@@ -35,8 +35,8 @@ def searched(size: tuple[int, int, int], limit: float) -> dict[str, Any]:
     if (policy := known(on)) is not None:
         nests[POLICY], spent[POLICY] = proposed(policy, p)
     for nest in nests.values():
-        verified(nest, on)
-    standings = compared(list(nests.values()), on)
+        verify_kernel(nest, on)
+    standings = measure_in_turns(list(nests.values()), on)
     rows = {
         name: {"gflops": x.gflops, "of_peak": x.of_peak, "seconds": spent[name]}
         for name, x in zip(nests, standings, strict=True)
@@ -57,13 +57,13 @@ def deepened(size: tuple[int, int, int], limit: float, actions: tuple[int, ...])
             found = alone(name, untiled(p), on, rules, limit)
             nests.append(found.nest)
             spent.append(found.seconds)
-        gflops = [x.gflops for x in compared(nests, on)]
+        gflops = [x.gflops for x in measure_in_turns(nests, on)]
         rows[name] = list(zip(actions, gflops, spent, strict=True))
         progress(f"{called(size)}: {name}, {gflops[-1]:.0f} GFLOPS with {actions[-1]} actions")
     if (policy := known(on)) is not None:
         nests, seconds = paced(policy, p)
         steps = [k for k in actions if k < len(nests)]
-        gflops = [x.gflops for x in compared([nests[k] for k in steps], on)]
+        gflops = [x.gflops for x in measure_in_turns([nests[k] for k in steps], on)]
         rows[POLICY] = list(zip(steps, gflops, [seconds[k] for k in steps], strict=True))
     return {"size": called(size), "rows": rows}
 
@@ -76,7 +76,7 @@ def alone(name: str, start: Nest, on: VectorTarget, actions: Actions, limit: flo
 
 def known(on: VectorTarget) -> GreedyPolicy | None:
     """The policy that comes with the package, if there is one for this machine."""
-    return load(path) if (path := shipped(on)) is not None else None
+    return load(path) if (path := bundled_policy(on)) is not None else None
 
 
 def learned_from() -> set[str]:

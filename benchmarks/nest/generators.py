@@ -23,7 +23,7 @@ from recurra.nest.loops import Nest
 from recurra.nest.measure import KernelArrays, Protocol
 from recurra.nest.problem import NestProblem
 from recurra.nest.target import VectorTarget, runnable
-from recurra.nest.tune import tuned
+from recurra.nest.tune import tune_nest
 
 TABLE: Mapping[str, NestProblem] = {
     "CONV-1": catalogue.convolution(1, 56, 56, 64, 64),
@@ -45,7 +45,7 @@ def generators(names: Sequence[str], seconds: float) -> list[dict[str, Any]]:
     for on in runnable():
         for name in names:
             p = TABLE[name]
-            nest = tuned(p, on, seconds=seconds).nest
+            nest = tune_nest(p, on, seconds=seconds).nest
             shapes = " ".join("x".join(map(str, t.shape)) for t in p.inputs)
             pair = _rows(nest, on, f"table 1, {name} {shapes} {on} 1T")
             progress(

@@ -16,14 +16,14 @@ from benchmarks.looptune.searches import alone
 from benchmarks.looptune.sizes import SEARCHES
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
-from recurra.nest.agents.policy import GreedyPolicy, load, shipped
+from recurra.nest.agents.policy import GreedyPolicy, bundled_policy, load
 from recurra.nest.loops import Nest, untiled
-from recurra.nest.measure import Evaluator, Protocol, compared, measure_peak, verified
+from recurra.nest.measure import Evaluator, Protocol, measure_in_turns, measure_peak, verify_kernel
 from recurra.nest.measured_table import tabulate
 from recurra.nest.problem import NestProblem
-from recurra.nest.quick_search import improved
+from recurra.nest.quick_search import improve_nest
 from recurra.nest.target import VectorTarget, runnable
-from recurra.nest.tune import tuned
+from recurra.nest.tune import tune_nest
 
 LIMIT_MS = 20.0
 BUDGETS = (0.01, 0.1, 1.0)  # seconds of process CPU
@@ -48,7 +48,7 @@ def _rows(
     count: int, budgets: Sequence[float], actions: Actions, seconds: float
 ) -> list[dict[str, Any]]:
     on = runnable()[0]
-    if (path := shipped(on)) is None:
+    if (path := bundled_policy(on)) is None:
         return []
     policy = load(path)
     found: dict[tuple[float, str], list[tuple[float, float]]] = {}
@@ -81,12 +81,12 @@ def _searched(
     begin = policy.path(problem)[-1]
     left = budget - (time.process_time() - start)
     tiled = actions is not PAPER
-    nests = {"policy": improved(begin, on, seconds=left, actions=actions, tiled=tiled)}
+    nests = {"policy": improve_nest(begin, on, seconds=left, actions=actions, tiled=tiled)}
     nests |= {name: alone(name, untiled(problem), on, actions, budget).nest for name in SEARCHES}
     nests["reference"] = reference
     for nest in nests.values():
-        verified(nest, on)
-    standings = compared(list(nests.values()), on, rounds=15)
+        verify_kernel(nest, on)
+    standings = measure_in_turns(list(nests.values()), on, rounds=15)
     return {name: x.gflops for name, x in zip(nests, standings, strict=True)}
 
 
@@ -96,11 +96,11 @@ def _long(problem: NestProblem, on: VectorTarget, seconds: float) -> Nest:
     Finalists are measured again in turns.
     """
     start = time.process_time()
-    nests = [tuned(problem, on, seconds=seconds / 2).nest]
+    nests = [tune_nest(problem, on, seconds=seconds / 2).nest]
     for name, share in zip(MORE, (0.5, 1.0), strict=True):
         left = seconds - (time.process_time() - start)
         nests.append(alone(name, untiled(problem), on, Actions(), max(0.0, share * left)).nest)
-    standings = compared(nests, on, rounds=15)
+    standings = measure_in_turns(nests, on, rounds=15)
     return nests[int(np.argmax([x.gflops for x in standings]))]
 
 
@@ -126,7 +126,7 @@ def policies(count: int) -> list[dict[str, Any]]:
     policy's: picked as the fastest of hundreds, it was also the luckiest.
     """
     on = runnable()[0]
-    if (path := shipped(on)) is None:
+    if (path := bundled_policy(on)) is None:
         return []
     policy = load(path)
     sizes = [tuple(map(int, words.split("x"))) for words in policy.about["telling"][:count]]
@@ -145,9 +145,9 @@ def _beside_the_oracle(
     start = time.process_time()
     nest = policy.path(problem)[-1]
     ms = (time.process_time() - start) * 1e3
-    verified(nest, on)
+    verify_kernel(nest, on)
     best = _oracle(policy, problem, on)
-    us, them, plain = compared([nest, best, untiled(problem)], on, rounds=9)
+    us, them, plain = measure_in_turns([nest, best, untiled(problem)], on, rounds=9)
     share = us.gflops / them.gflops
     size = "x".join(str(x) for _, x in problem.sizes)
     case = f"policy alone, {us.gflops / plain.gflops:.1f} times untiled, {size} {on} 1T"

@@ -21,10 +21,10 @@ from recurra.nest.check import compare as wrong
 from recurra.nest.codegen import generate
 from recurra.nest.executable_memory import LoadedKernel
 from recurra.nest.loops import Nest, untiled
-from recurra.nest.measure import Evaluator, Protocol, compared, measure_peak
+from recurra.nest.measure import Evaluator, Protocol, measure_in_turns, measure_peak
 from recurra.nest.measured_table import tabulate
 from recurra.nest.target import VectorTarget, runnable
-from recurra.nest.tune import tuned
+from recurra.nest.tune import tune_nest
 
 
 def compile_times(count: int) -> list[dict[str, Any]]:
@@ -80,8 +80,10 @@ def peaks(seconds: float) -> list[dict[str, Any]]:
     for on in runnable():
         for n in (128, 256, 512, 1024):
             p = catalogue.matmul(n, n, n)
-            best = tuned(p, on, seconds=seconds)  # from 512 on with what is packed, and its cost
-            standing = compared([best.nest], on, rounds=15)[0]
+            best = tune_nest(
+                p, on, seconds=seconds
+            )  # from 512 on with what is packed, and its cost
+            standing = measure_in_turns([best.nest], on, rounds=15)[0]
             share, at_most = standing.of_peak, standing.gflops / standing.of_peak
             case = f"matmul {n}x{n}x{n} {on} 1T"
             rows.append(
@@ -106,7 +108,7 @@ def ceilings(sizes: Sequence[tuple[int, int, int]]) -> list[dict[str, Any]]:
             best = table.nest(int(table.gflops.argmax()))
             if words := wrong(best, LoadedKernel(generate(best, on)).call, at_end=True):
                 raise Disagreement(f"the {on} code of {best.order!r} is wrong", facts=words)
-            us, plain = compared([best, untiled(p)], on, rounds=9)
+            us, plain = measure_in_turns([best, untiled(p)], on, rounds=9)
             over = us.gflops / plain.gflops
             case = f"paper's preset, oracle {m}x{k}x{n} {on} 1T"
             rows.append(

@@ -42,7 +42,7 @@ from recurra.nest.measure import measure_peak
 from recurra.nest.problem import NestProblem
 from recurra.nest.register_scopes import SPARE
 from recurra.nest.target import runnable
-from recurra.nest.tune import tuned
+from recurra.nest.tune import tune_nest
 
 SIZES = range(64, 257, 16)  # of the paper: 13 per dim, 2197 in all
 ROUNDED = 8e-3  # of peers that give results of bf16
@@ -167,7 +167,7 @@ def _beside(
 ) -> list[dict[str, Any]]:
     """The best schedule that a search finds, against every peer; the limit is the measured peak."""
     on = runnable()[0]
-    best = tuned(problem, on, seconds=1.5 if quick else 3.0)
+    best = tune_nest(problem, on, seconds=1.5 if quick else 3.0)
     progress(f"{name}: {best.best} is best, {best.nest.order}")
     inputs = inputs_of(problem)
     call = compiled(problem, schedule=best.nest, backend=on.name)  # pyright: ignore[reportArgumentType]

@@ -169,7 +169,7 @@ def test_most_programs_leave_something_out() -> None:
     for seed in range(4):
         program = Writer(seed, lazy=True)
         made = program.ctx.compile(program.bounds, backend="numpy").compilation.compiled
-        counts.append(sum(s.asks for s in made.plan.statements.statements.values()))
+        counts.append(sum(s.polls for s in made.plan.statements.statements.values()))
     assert all(counts), counts
 
 

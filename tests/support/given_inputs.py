@@ -45,7 +45,7 @@ class Given:
     want: Mapping[str, np.ndarray]
 
     def compiled(self, **options: Any) -> Executable:
-        return Executable(self.builder, self.sizes, CompileOptions.of(options))
+        return Executable(self.builder, self.sizes, CompileOptions.from_keywords(options))
 
 
 def with_inputs(ctx: Context, bounds: Mapping[Any, Any]) -> Given:

@@ -76,7 +76,7 @@ def context() -> tuple[rc.Context, tuple[Any, ...]]:
         rc.optim.SGD(net.params, lr=LR).step()
         rc.output(loss=loss, o=o, a=a, r=r, d=d, end=env.last.next_o[b, i, T - 1], k=k)
         rc.output(**{p.name: p for p in net.params})
-        rc.log(mean_return=rc.rl.episodic(r, d, over=(b, t)))
+        rc.log(mean_return=rc.rl.episode_returns(r, d, over=(b, t)))
     return ctx, (B, I, E, M, N, T)
 
 

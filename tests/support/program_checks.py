@@ -20,7 +20,7 @@ from recurra.compiler.options import CompileOptions
 from recurra.cost.target import PLAIN
 from recurra.cost.tuning_knobs import Tuning
 from recurra.ir.graph_parser import parse
-from recurra.ir.output_axes import restored
+from recurra.ir.output_axes import restore_functions
 from recurra.ir.verify import verify
 from recurra.reference.equivalence import as_written
 from recurra.reference.interpreter import run
@@ -112,7 +112,7 @@ def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float
         assert parse(str(g)) == g
         found = run(g, case.sizes)
         got = [
-            restored(g, case.graph[was].domain.dims, a)(found[o], np)
+            restore_functions(g, case.graph[was].domain.dims, a)(found[o], np)
             for o, was, a in zip(g.outputs, case.graph.outputs, cx.axes, strict=True)
         ]
         same(case, got, want, " ".join(done), **close)
@@ -127,8 +127,8 @@ def compiled(
     **options: Any,
 ) -> list[Any]:
     """The plan is valid, and the program gives what the oracle gives."""
-    asked = CompileOptions.of(options)
-    c = pipeline.compile_graph(case.graph, case.sizes, asked, asked.tuning.aimed(PLAIN))
+    asked = CompileOptions.from_keywords(options)
+    c = pipeline.compile_graph(case.graph, case.sizes, asked, asked.tuning.override(PLAIN))
     if check:
         wrong = validate(c.plan, allocate(c.plan))
         assert not wrong, f"{options}: {wrong[0]}\n{c.schedule}\n{c.plan}"
@@ -144,7 +144,7 @@ def compiled(
         wanted = case.graph.outputs
         at = {o: backend.numpy(results[c.outputs[o]]) for o in wanted}
         before = {o: case.graph[o].domain.dims for o in wanted}
-        return [restored(c.plan.graph, before[o], c.axes[o])(at[o], np) for o in wanted]
+        return [restore_functions(c.plan.graph, before[o], c.axes[o])(at[o], np) for o in wanted]
 
     got = arranged(results)
     same(case, got, want, f"{backend.name} {options}", exact)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from recurra.ir.expr import (
     Expr,
     Sym,
-    both,
+    all_of,
+    any_of,
     compare,
     div,
-    either,
     evaluate,
     lin,
     maximum,
@@ -55,7 +55,7 @@ def condition(draw: st.DrawFn, names: str = "sstttST", depth: int = 1) -> Expr:
     if kind == 5:
         return negate(draw(condition(names, depth - 1)))
     parts = draw(st.lists(condition(names, depth - 1), min_size=1, max_size=2))
-    return (both if kind == 6 else either)(*parts)
+    return (all_of if kind == 6 else any_of)(*parts)
 
 
 @st.composite

@@ -17,7 +17,7 @@ from recurra.ir.dims import Dim
 from recurra.ir.expr import (
     TRUE,
     Expr,
-    both,
+    all_of,
     compare,
     evaluate,
     maximum,
@@ -357,6 +357,6 @@ def disjoint(conditions: list[Expr]) -> tuple[Expr, ...]:
     out: list[Expr] = []
     rest: list[Expr] = []
     for c in conditions:
-        out.append(both(c, *rest))
+        out.append(all_of(c, *rest))
         rest.append(negate(c))
-    return (*out, both(*rest))
+    return (*out, all_of(*rest))

@@ -92,7 +92,7 @@ class ReferenceExecutor(Oracle):
             self.memo[key] = join.eval(np, self.memo[key], part) if key in self.memo else part
             return
         assert key not in self.memo, f"{statement.array}{key[1]} is written twice"
-        if statement.asks and not self.is_decided_for(statement, env):
+        if statement.polls and not self.is_decided_for(statement, env):
             self.memo[key] = _skipped(statement, env)
             return
         self.memo[key] = self.apply(replace(statement, args=statement.operands), key[1], env)

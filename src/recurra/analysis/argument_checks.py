@@ -67,7 +67,7 @@ class _Checked:
         return int(self.is_method or next(iter(self.own), "") == "self")
 
     def suggestion(self, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
-        written = [shown(x) for x in args[self.skipped :]]
+        written = [argument_text(x) for x in args[self.skipped :]]
         known = {k: v for k, v in kwargs.items() if k in self.own}
         unknown = [k for k in kwargs if k not in self.own]
         if line := next((KEYWORDS[k] for k in unknown if k in KEYWORDS), ""):
@@ -83,7 +83,7 @@ class _Checked:
     def error(
         self, args: Sequence[object], kwargs: Mapping[str, object], misfit: str, hint: str
     ) -> WrongCall:
-        written = _joined([shown(x) for x in args[self.skipped :]], kwargs)
+        written = _joined([argument_text(x) for x in args[self.skipped :]], kwargs)
         return WrongCall.at_user_line(
             f"{self.name}({written}) does not fit: {misfit}",
             facts=f"its arguments are {_arguments(self.function, self.skipped)}",
@@ -105,12 +105,12 @@ class _Checked:
         hint = (
             self.suggestion(args, kwargs)
             if isinstance(self.hint, str) or default is Parameter.empty
-            else f"leave {word} out: it is {shown(default)} then"
+            else f"leave {word} out: it is {argument_text(default)} then"
         )
-        raise self.error(args, kwargs, f"{word} is {kind}, not {shown(x)}", hint) from None
+        raise self.error(args, kwargs, f"{word} is {kind}, not {argument_text(x)}", hint) from None
 
 
-def expecting(
+def check_arguments(
     function: F,
     name: str,
     hint: str | Callable[[str], str],
@@ -157,7 +157,7 @@ def _misfit(
 
 
 def _joined(positions: Sequence[str], keywords: Mapping[str, object]) -> str:
-    return ", ".join([*positions, *(f"{k}={shown(v)}" for k, v in keywords.items())])
+    return ", ".join([*positions, *(f"{k}={argument_text(v)}" for k, v in keywords.items())])
 
 
 def _arguments(function: Callable[..., Any], skip: int) -> str:
@@ -175,10 +175,10 @@ def _arguments(function: Callable[..., Any], skip: int) -> str:
 def _argument(parameter: Parameter) -> str:
     plain = parameter.replace(annotation=Parameter.empty, default=Parameter.empty)
     has_default = parameter.default is not Parameter.empty
-    return f"{plain}={shown(parameter.default)}" if has_default else str(plain)
+    return f"{plain}={argument_text(parameter.default)}" if has_default else str(plain)
 
 
-def shown(value: object) -> str:
+def argument_text(value: object) -> str:
     """The text of an argument: a function by its name, a large array by its shape."""
     text = value.__name__ if isinstance(value, FunctionType) else repr(value)
     if "\n" not in text and len(text) <= 60:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recurra.analysis.proofs import CounterExample, Proof
 from recurra.cost.thresholds import MAX_CYCLE_CELLS
-from recurra.ir.expr import TRUE, Expr, Sym, both, compare, negate
+from recurra.ir.expr import TRUE, Expr, Sym, all_of, compare, negate
 from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components
 
@@ -23,7 +23,9 @@ def same_point_cycle(proof: Proof) -> tuple[Cycle, CounterExample] | None:
             old = hull.get(d, (lo, hi))
             hull[d] = (min(lo, old[0]), max(hi, old[1]))
     active = {
-        name: [(k, source, proof.at(both(_domain(proof, name), when))) for k, source, when in reads]
+        name: [
+            (k, source, proof.at(all_of(_domain(proof, name), when))) for k, source, when in reads
+        ]
         for name, reads in edges.items()
     }
     for cell, point in _cells(proof, hull, [w for reads in active.values() for _, _, w in reads]):
@@ -59,7 +61,7 @@ def _domain(proof: Proof, name: str) -> Expr:
     domain = proof.graph[name].domain
     ends = [(Sym(d), lo, hi) for d, (lo, hi) in proof.box(domain).items()]
     inside = (c for d, lo, hi in ends for c in (compare(">=", d, lo), compare("<=", d, hi)))
-    return both(*inside, proof.edges(domain))
+    return all_of(*inside, proof.edges(domain))
 
 
 def _cells(
@@ -75,7 +77,7 @@ def _cells(
         cut: list[tuple[frozenset[Expr], Expr, CounterExample]] = []
         for holding, where, _ in cells:
             for side, now in ((c, holding | {c}), (negate(c), holding)):
-                part = both(where, side)
+                part = all_of(where, side)
                 point = proof.first(hull, part)
                 if point is not None:
                     cut.append((now, part, point))

@@ -34,7 +34,7 @@ Decided = frozenset[DataCondition]
 NOTHING: Decided = frozenset()
 
 
-def decided(graph: Graph, calls: bool = False) -> Mapping[str, Decided]:
+def conditions_by_equation(graph: Graph, calls: bool = False) -> Mapping[str, Decided]:
     """Return the conditions that decide each equation, for equations that have any.
 
     Each condition has a value at every point of the equation itself. Host calls state their own
@@ -102,40 +102,40 @@ def _of_read(graph: Graph, reader: Node, k: int, decided_by: Decided) -> Decided
 
 
 @dataclass(frozen=True)
-class Taken:
+class UseCondition:
     """The points at which a value is taken: a condition on dims, and conditions on data."""
 
     where: Expr = TRUE
     by: Decided = NOTHING
 
 
-def takers(
-    graph: Graph, name: str, found: Mapping[str, Decided], known: dict[str, frozenset[Taken]]
-) -> frozenset[Taken]:
+def use_conditions(
+    graph: Graph, name: str, found: Mapping[str, Decided], known: dict[str, frozenset[UseCondition]]
+) -> frozenset[UseCondition]:
     """Return where the readers of a value take it, traced through readers up to the choices.
 
     `found` is the result of `decided`; `known` caches the results.
     """
     if name not in known:
-        taken = {Taken()} if name in graph.outputs else set[Taken]()
+        taken = {UseCondition()} if name in graph.outputs else set[UseCondition]()
         for reader, k in graph.readers[name]:
             own = reader.args[k].index == graph[name].domain.identity == reader.domain.identity
             if isinstance(reader.op, Merge):
-                taken.add(Taken(reader.op.when[k] if own else TRUE))
+                taken.add(UseCondition(reader.op.when[k] if own else TRUE))
             elif (by := _of_read(graph, reader, k, found.get(reader.name, NOTHING))) or not own:
-                taken.add(Taken(by=by))
+                taken.add(UseCondition(by=by))
             else:  # the recursion ends: no cycle stays at one point, except through a choice
-                taken |= takers(graph, reader.name, found, known)
-        many = Taken() in taken or len(taken) > MAX_TAKERS
-        known[name] = frozenset([Taken()] if many else taken)
+                taken |= use_conditions(graph, reader.name, found, known)
+        many = UseCondition() in taken or len(taken) > MAX_TAKERS
+        known[name] = frozenset([UseCondition()] if many else taken)
     return known[name]
 
 
-def is_decided(graph: Graph, name: str, taken: Collection[Taken]) -> bool:
+def is_decided(graph: Graph, name: str, taken: Collection[UseCondition]) -> bool:
     """Is an equation taken only under conditions on data, none of which depends on its values?"""
     data = {c.ref.name for x in taken for c in x.by}
     waits = (all(_waits(graph, other, name, sign) for sign in (1, -1)) for other in data)
-    return bool(data) and Taken() not in taken and not any(waits)
+    return bool(data) and UseCondition() not in taken and not any(waits)
 
 
 def _waits(graph: Graph, name: str, other: str, sign: int) -> bool:
@@ -151,7 +151,7 @@ def _waits(graph: Graph, name: str, other: str, sign: int) -> bool:
     return other in postorder([name], sources)
 
 
-def decision(node: Node, taken: Iterable[Taken], nodes: MutableMapping[str, Node]) -> Ref:
+def decision(node: Node, taken: Iterable[UseCondition], nodes: MutableMapping[str, Node]) -> Ref:
     """Add to `nodes` the Boolean that tells where an equation is taken, and return its read."""
 
     def added(op: Op, domain: Domain, *args: Ref) -> Ref:
@@ -159,7 +159,7 @@ def decision(node: Node, taken: Iterable[Taken], nodes: MutableMapping[str, Node
         nodes[name] = Node(name, op, args, domain, Type("bool"), node.loc)
         return Ref(name, domain.identity)
 
-    def holds(x: Taken) -> Ref:
+    def holds(x: UseCondition) -> Ref:
         value = Value(expr=x.where, dtype="bool")
         dims = [] if x.where == TRUE else [added(value, node.domain.of(value.mentions()))]
         by = sorted(x.by, key=str)
@@ -177,7 +177,7 @@ def worthwhile_conditions(
     None stands for the cost of a guard. The savings add up over all equations under the same
     conditions, which are assumed to hold half of the time.
     """
-    found = {n: c for n, c in decided(graph).items() if not _is_source(graph[n])}
+    found = {n: c for n, c in conditions_by_equation(graph).items() if not _is_source(graph[n])}
     saved: dict[Decided, float] = {}
     for name, conditions in found.items():
         n, dims = graph[name], set[str]().union(*(c.dims for c in conditions))

@@ -23,10 +23,10 @@ from recurra.ir.expr import (
     Expr,
     Logic,
     Product,
+    all_of,
+    any_of,
     between,
-    both,
     compare,
-    either,
     lin,
     negate,
     substitute,
@@ -40,7 +40,7 @@ from recurra.ops.control import Merge
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 from recurra.polyhedral import isl
-from recurra.polyhedral.boxes import around, simplified
+from recurra.polyhedral.boxes import bounding_domain, simplified
 from recurra.polyhedral.interval import box_of, span
 
 
@@ -171,10 +171,10 @@ class _Demand:
         if branch is None and ref.index == source.identity and reader == source:
             return of_node
         conditions = [of_node, branch or TRUE]  # on points of the reader
-        if branch is not None and simplified(reader, both(*conditions), self.sizes) == FALSE:
+        if branch is not None and simplified(reader, all_of(*conditions), self.sizes) == FALSE:
             return FALSE
         if not self.by_index:
-            return self.mapped(both(*conditions), reader, _moved(ref, source, reader), source)
+            return self.mapped(all_of(*conditions), reader, _moved(ref, source, reader), source)
         inverse: dict[str, Expr | int] = {}  # dims of the reader, in those of the source
         ends: list[Expr] = []
         ranges: list[tuple[Slice, Range]] = []
@@ -191,8 +191,8 @@ class _Demand:
                 ranges.append((Slice(e, lin([(e, 1), (1, 1)])), r))
         for e, r in ranges:
             ends += self.reach(e, r, node.domain, conditions, inverse)
-        mapped = self.mapped(both(*conditions), reader, inverse)
-        return simplified(source, both(mapped, *ends), self.sizes)
+        mapped = self.mapped(all_of(*conditions), reader, inverse)
+        return simplified(source, all_of(mapped, *ends), self.sizes)
 
     def reach(
         self,
@@ -213,7 +213,7 @@ class _Demand:
         lo, hi = substitute(slice_.lo, self.sizes), substitute(slice_.hi, self.sizes)
         box = box_of(reader, self.sizes)
         if box is not None:  # the demanded points of the reader
-            box = box_of(around(reader, both(*conditions), self.sizes), self.sizes)
+            box = box_of(bounding_domain(reader, all_of(*conditions), self.sizes), self.sizes)
         if box is None or any(isinstance(x, Product) for y in (lo, hi) for x in walk(y)):
             return []
         if (symbols(lo) | symbols(hi)) - box.keys():
@@ -232,7 +232,7 @@ class _Demand:
         Parts that always hold on `source`, if one is given, are dropped.
         """
         if isinstance(condition, Logic) and condition.op == "&":
-            return both(*(self.mapped(x, domain, inverse, source) for x in condition.args))
+            return all_of(*(self.mapped(x, domain, inverse, source) for x in condition.args))
         if not symbols(condition) & set(domain.dims) <= inverse.keys():
             return TRUE
         found = substitute(condition, inverse)
@@ -263,4 +263,4 @@ def _joined(left: Expr, right: Expr) -> Expr:
         return TRUE
     sets = [frozenset(p.args if isinstance(p, Logic) and p.op == "&" else (p,)) for p in parts]
     kept = [p for p, part in zip(parts, sets, strict=True) if not any(x < part for x in sets)]
-    return either(*kept)
+    return any_of(*kept)

@@ -12,7 +12,7 @@ import numpy as np
 from recurra.analysis.proofs import CounterExample
 from recurra.errors import DomainError, Loc, ScheduleError, ShapeError
 from recurra.ir.dims import Role
-from recurra.ir.expr import TRUE, Expr, compare, either, evaluate, maximum, minimum, negate, symbols
+from recurra.ir.expr import TRUE, Expr, any_of, compare, evaluate, maximum, minimum, negate, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_at, merge_condition
 from recurra.ir.order import postorder
 from recurra.ir.types import NUMPY_NAME, Domain, Range, Type, is_shift
@@ -114,7 +114,7 @@ def uncovered(node: Node, when: tuple[Expr, ...], example: CounterExample) -> Do
 
 def _definition_of_the_rest(node: Node, when: tuple[Expr, ...]) -> str:
     """The hint to define the points that no branch covers: an end of a dim, or all the rest."""
-    covered = either(*when)
+    covered = any_of(*when)
     for r in node.domain:
         for end in (r.lo, r.hi - 1):
             there = compare("==", r.sym, end)
@@ -283,11 +283,11 @@ def cycle(steps: Sequence[tuple[Node, int]], example: CounterExample) -> Schedul
     )
 
 
-def called(graph: Graph, name: str) -> str:
+def display_name(graph: Graph, name: str) -> str:
     """The words for an equation in an error: its name, or its operation if the user named none."""
     node = graph[name]
     if isinstance(node.op, Item):
-        return called(graph, node.args[0].name)
+        return display_name(graph, node.args[0].name)
     own = re.sub(r"(_\d+)+$", "", name)
     if isinstance(node.op, Call):
         return f"the call of {own}"
@@ -334,7 +334,7 @@ def no_order(
                 points = dict(zip(graph[ref.name].domain.dims, index, strict=True))
                 yield from reads(ref.name, points, visited)
 
-    names = [called(graph, n.name) for n in nodes]
+    names = [display_name(graph, n.name) for n in nodes]
     all_reads = [
         f"{x} reads {r}"
         for x, n in zip(names, nodes, strict=True)
@@ -370,7 +370,7 @@ def _calls_one_by_one(
         if not isinstance(call.op, Call) or not call.op.has_state or not call.domain:
             continue
         dims, outer = ", ".join(call.domain.dims), call.domain.dims[0]
-        name, place = called(graph, call.name), f"   --> {call.loc}" if call.loc else ""
+        name, place = display_name(graph, call.name), f"   --> {call.loc}" if call.loc else ""
         whole = next((n for n in shown if outer not in n.domain), None)
         if whole is not None and len(call.domain) > 1:
             fact = (

@@ -84,7 +84,7 @@ class _ExactDemand:
             for source in sources:
                 for reader, k in self.graph.readers[source]:
                     if reader.name in part and source not in self.all:
-                        self.ask(source, self.of_read(reader, k))
+                        self.add_demand(source, self.of_read(reader, k))
         return self.demand
 
     def unread(self, node: Node, effects: Mapping[str, Expr]) -> Expr:
@@ -140,7 +140,7 @@ class _ExactDemand:
                 done = source in self.all or source not in within
                 if done or updates[source] > most:
                     continue
-                if self.ask(source, self.of_read(reader, k), widen=most == inf):
+                if self.add_demand(source, self.of_read(reader, k), widen=most == inf):
                     updates[source] += source not in self.all
                     todo.append(source)
         return max(updates.values()) <= most
@@ -155,7 +155,7 @@ class _ExactDemand:
         eliminated = [(name, *self.eliminate(name, edges)) for name in part]
         for name, steps, into in reversed(eliminated):
             for reader, m in into.items():
-                self.ask(name, self.demand[reader].apply(m))
+                self.add_demand(name, self.demand[reader].apply(m))
             self.repeat(name, steps)
 
     def edges(self, part: Collection[str]) -> Edges:
@@ -177,13 +177,13 @@ class _ExactDemand:
         into = {reader: edges.pop((reader, name)) for reader, x in [*edges] if x == name}
         for source in [x for reader, x in edges if reader == name]:
             m = edges.pop((name, source))
-            self.ask(source, self.demand[name].apply(m))
+            self.add_demand(source, self.demand[name].apply(m))
             through = m if steps is None else m.union(steps.apply_range(m))
             for reader, before in into.items():
                 _add(edges, (reader, source), before.apply_range(through))
         return steps, into
 
-    def ask(self, name: str, points: isl.Set, widen: bool = False) -> bool:
+    def add_demand(self, name: str, points: isl.Set, widen: bool = False) -> bool:
         """Add points to the demand of an equation; return true if some of them are new."""
         new, have = points.intersect(self.whole[name]), self.demand[name]
         if new.is_subset(have):
@@ -199,7 +199,7 @@ class _ExactDemand:
     def repeat(self, name: str, steps: isl.Map | None) -> None:
         """Add the demand of an equation on itself."""
         if steps is not None:
-            self.ask(name, self.demand[name].apply(steps))
+            self.add_demand(name, self.demand[name].apply(steps))
 
 
 def _add(edges: Edges, edge: tuple[str, str], relation: isl.Map) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
 from recurra.ir.dims import Dim
 from recurra.ir.effects import Checkpoint, Export
-from recurra.ir.expr import FALSE, TRUE, Expr, Product, Sym, both, compare, negate, symbols, walk
+from recurra.ir.expr import FALSE, TRUE, Expr, Product, Sym, all_of, compare, negate, symbols, walk
 from recurra.ir.graph import Graph, Node, Ref, bound_names, fresh_name, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.types import Domain, Range, Type
@@ -39,7 +39,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnSample:
     """A sample of a distribution, with the kind and the parameters of the distribution."""
 
     sample: Any
@@ -54,12 +54,14 @@ class GraphBuilder:
     dims: list[Dim] = field(default_factory=list[Dim])
     nodes: dict[str, Node] = field(default_factory=dict)
     branches: dict[str, list[Branch]] = field(default_factory=dict)
-    nowhere: dict[str, Loc | None] = field(default_factory=dict)  # branches that are always False
+    dead_branches: dict[str, Loc | None] = field(
+        default_factory=dict
+    )  # branches that are always False
     logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
     params: list[Any] = field(default_factory=list)
     effects: list[Checkpoint] = field(default_factory=list)
     exports: list[Export] = field(default_factory=list[Export])
-    drawn: list[Drawn] = field(default_factory=list[Drawn])
+    drawn: list[DrawnSample] = field(default_factory=list[DrawnSample])
     renamed: list[Mapping[str, str]] = field(default_factory=list)  # old -> new names, in order
     checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
     # rewrites of the finished graph, each applied once and in this order
@@ -175,7 +177,7 @@ class GraphBuilder:
                 hint="cast or reshape it",
             )
         if when == FALSE:
-            self.nowhere.setdefault(name, here())
+            self.dead_branches.setdefault(name, here())
             return
         self._expect_reachable(name, when)
         self.branches[name].append(Branch(when, value, here(), self.gradients, folded))
@@ -191,14 +193,14 @@ class GraphBuilder:
         earlier = [b for b in earlier if b.when == TRUE or when != TRUE]
         if not earlier or any(isinstance(e, Product) for b in earlier for e in walk(b.when)):
             return
-        holds = both(when, *(c for r in domain for c in r.edges))
+        holds = all_of(when, *(c for r in domain for c in r.edges))
         bounds = symbols(holds).union(*(symbols(b.when) for b in earlier)) - set(domain.dims)
-        holds = both(holds, *(compare(">=", Sym(n), 1) for n in bounds))
+        holds = all_of(holds, *(compare(">=", Sym(n), 1) for n in bounds))
         if any(isinstance(e, Product) for e in walk(holds)) or not isl.satisfiable(holds):
             return  # branches outside the domain are dropped silently
-        if isl.satisfiable(both(holds, *(negate(b.when) for b in earlier))):
+        if isl.satisfiable(all_of(holds, *(negate(b.when) for b in earlier))):
             return
-        hides = next(b for b in earlier if isl.satisfiable(both(holds, b.when)))
+        hides = next(b for b in earlier if isl.satisfiable(all_of(holds, b.when)))
         place = f"where {when}" if when != TRUE else "at every point"
         raise DomainError.at_user_line(
             f"this branch of {name} never holds: others come before it",
@@ -215,7 +217,7 @@ class GraphBuilder:
 
         self.nodes = renamed(self.nodes, names)
         self.branches = {new(k): bs for k, bs in self.branches.items()}
-        self.nowhere = {new(k): loc for k, loc in self.nowhere.items()}
+        self.dead_branches = {new(k): loc for k, loc in self.dead_branches.items()}
         for branches in self.branches.values():
             for b in branches:
                 if b.value.name in names:
@@ -273,7 +275,7 @@ class GraphBuilder:
     def _never_defined(self, node: Node) -> DomainError:
         name, at = node.name, ", ".join(node.domain.dims)
         facts = f"its domain is {node.domain}"
-        if name not in self.nowhere:
+        if name not in self.dead_branches:
             return DomainError(
                 f"{name} is declared but never defined",
                 facts=facts,
@@ -285,7 +287,7 @@ class GraphBuilder:
             facts=f"{facts}; the condition of its branch is False, as i % n == 1 is where n is 1, "
             "and names none of them",
             hint=f"define the rest after it: {name}[{at}] = ...",
-            loc=self.nowhere[name],
+            loc=self.dead_branches[name],
         )
 
     def _every_point(self) -> dict[str, list[Branch]]:
@@ -328,7 +330,7 @@ def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
     out: list[Expr] = []
     for k, c in enumerate(when):
         earlier = [e for e in when[:k] if not excludes(e, c)]
-        out.append(both(c, *(negate(e) for e in earlier)) if earlier else c)
+        out.append(all_of(c, *(negate(e) for e in earlier)) if earlier else c)
     return tuple(out)
 
 
@@ -337,7 +339,7 @@ def excludes(left: Expr, right: Expr) -> bool:
     if left == negate(right):
         return True
     quasi_affine = not any(isinstance(e, Product) for c in (left, right) for e in walk(c))
-    return quasi_affine and not isl.satisfiable(both(left, right))
+    return quasi_affine and not isl.satisfiable(all_of(left, right))
 
 
 class _Open(threading.local):

@@ -13,7 +13,7 @@ from recurra.ir.expr import (
     Expr,
     Product,
     Sym,
-    both,
+    all_of,
     compare,
     evaluate,
     substitute,
@@ -109,7 +109,7 @@ class Proof:
             return TRUE
         ends = [(r.sym, self.at(r.lo), self.at(r.hi)) for r in domain]
         starts = (compare(">=", d, lo) for d, lo, _ in ends if symbols(lo))
-        return both(*starts, *(compare("<", d, hi) for d, _, hi in ends if symbols(hi)))
+        return all_of(*starts, *(compare("<", d, hi) for d, _, hi in ends if symbols(hi)))
 
     def example(self, point: Mapping[str, int]) -> CounterExample:
         """Complete a point by the values of all bounds, also of the open ones that it has."""
@@ -135,7 +135,7 @@ class Proof:
             return None
         return self.example(point | dict(zip(used, found, strict=True)))
 
-    def below(
+    def first_below(
         self, expr: Expr | int, least: int, box: Box, where: Expr = TRUE
     ) -> CounterExample | None:
         """The first point at which `where` holds and `expr` is less than `least`."""
@@ -147,10 +147,10 @@ class Proof:
             return None
         if span(expr, small)[0] >= least:
             return None
-        return self.first(box, both(where, compare("<", expr, least)))
+        return self.first(box, all_of(where, compare("<", expr, least)))
 
-    def beyond(
+    def first_outside(
         self, lo: Any, hi: Any, least: int, most: Any, box: Box, where: Expr = TRUE
     ) -> CounterExample | None:
         """The first point at which `lo` is less than `least`, or else `hi` more than `most`."""
-        return self.below(lo, least, box, where) or self.below(most - hi, 0, box, where)
+        return self.first_below(lo, least, box, where) or self.first_below(most - hi, 0, box, where)

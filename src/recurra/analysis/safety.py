@@ -31,9 +31,9 @@ from recurra.ir.expr import (
     Expr,
     Logic,
     Sym,
-    both,
+    all_of,
+    any_of,
     compare,
-    either,
     evaluate,
     mul,
     negate,
@@ -52,7 +52,7 @@ from recurra.ops.reduction import ArgMax, Extremum, Fold
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Const, Data, Input, Value
 from recurra.polyhedral import dependence
-from recurra.polyhedral.boxes import around
+from recurra.polyhedral.boxes import bounding_domain
 from recurra.polyhedral.interval import Box, narrow, span
 
 
@@ -118,7 +118,7 @@ def _narrowed(
             nodes.append(replace(n, op=zero, args=()))
             continue
         where = demand.get(name, TRUE)
-        domain = around(n.domain, where, {**sizes, **proof.open})
+        domain = bounding_domain(n.domain, where, {**sizes, **proof.open})
         if where != FALSE and domain != n.domain and _within_always(proof, n, where, domain):
             nodes.append(replace(n, domain=domain))
         elif guarded := _guarded(proof, n, where):
@@ -171,7 +171,7 @@ def _guarded_branches(proof: Proof, node: Node, op: Merge, where: Expr) -> list[
     if not isinstance(node.type, Type):
         return []
     zeros = _zeros(proof, node, f"{node.name}_none", node.type)
-    when = (*(both(c, where) for c in op.when), negate(where))
+    when = (*(all_of(c, where) for c in op.when), negate(where))
     args = (*node.args, zeros.ref)
     guarded = replace(node, op=Merge(when=when), args=args, locs=())
     try:
@@ -191,8 +191,8 @@ def _zeros(proof: Proof, node: Node, name: str, type_: Type) -> Node:
 
 def _within_always(proof: Proof, node: Node, where: Expr, part: Domain) -> bool:
     """Do all points at which a condition holds lie in a part of the domain, for any open bounds?"""
-    out = (either(compare("<", r.sym, r.lo), compare(">=", r.sym, r.hi)) for r in part)
-    wrong = both(proof.edges(node.domain), proof.at(where), proof.at(either(*out)))
+    out = (any_of(compare("<", r.sym, r.lo), compare(">=", r.sym, r.hi)) for r in part)
+    wrong = all_of(proof.edges(node.domain), proof.at(where), proof.at(any_of(*out)))
     return proof.first(proof.box(node.domain), wrong) is None
 
 
@@ -215,10 +215,10 @@ def _covers(proof: Proof, node: Node) -> None:
     when = tuple(proof.at(c) for c in node.op.when)
     box = proof.box(node.domain)
     inside = proof.edges(node.domain)
-    if hole := proof.first(box, both(inside, negate(either(*when)))):
+    if hole := proof.first(box, all_of(inside, negate(any_of(*when)))):
         raise diagnostics.uncovered(node, node.op.when, hole)
     for a, b in combinations(when, 2):
-        twice = proof.first(box, both(inside, a, b))
+        twice = proof.first(box, all_of(inside, a, b))
         assert twice is None, f"two branches of {node.name} hold at {twice.point}: {a} and {b}"
 
 
@@ -233,7 +233,7 @@ def _read(proof: Proof, node: Node, index: int) -> None:
     ):
         return
     when = merge_condition(node, index)
-    where = both(proof.edges(node.domain), TRUE if when is None else proof.at(when))
+    where = all_of(proof.edges(node.domain), TRUE if when is None else proof.at(when))
     small = narrow({**box, **proof.unknown}, where)
     if small is None:
         return
@@ -255,7 +255,7 @@ def _numbers(proof: Proof, node: Node) -> None:
         if not isinstance(source.op, Value):
             continue
         when = merge_condition(node, k)
-        where = both(proof.edges(node.domain), TRUE if when is None else proof.at(when))
+        where = all_of(proof.edges(node.domain), TRUE if when is None else proof.at(when))
         by, wide = dict[str, Any](), dict(box)
         for r, e in zip(source.domain, ref.index, strict=True):
             by[r.dim] = Sym(f"{r.dim}'") if isinstance(e, Slice) else e
@@ -280,7 +280,7 @@ def _fits(
         lo, hi = span(part, {**box, **proof.unknown})
         if ends.min <= lo and hi <= ends.max:
             continue
-        if found := proof.beyond(part, part, int(ends.min), int(ends.max), box, where):
+        if found := proof.first_outside(part, part, int(ends.min), int(ends.max), box, where):
             number, expr = evaluate(part, found.point), op.expr if part == whole else part
             raise diagnostics.too_narrow(node, index, expr, op.dtype, number, found)
 
@@ -322,7 +322,7 @@ def _prove_inside(proof: Proof, node: Node, index: int, ref: Ref, where: Expr) -
         assert isinstance(s, Slice)
         lo, hi = span(proof.at(s.lo), small)[0], span(proof.at(s.hi), small)[1]
         box[f"{domain.ranges[j].dim}'"] = (lo, hi - 1)
-    wrong = both(where, proof.at(ties), proof.at(dependence.outside_condition(point, domain)))
+    wrong = all_of(where, proof.at(ties), proof.at(dependence.outside_condition(point, domain)))
     if found := proof.first(box, wrong):
         point_read = tuple(map(found.value, point))
         at_reader = replace(found, point={d: found.point[d] for d in node.domain.dims})
@@ -334,9 +334,9 @@ def _slice_size(
 ) -> None:
     """Raise if a range ends before it begins, or has more points than its padded length."""
     box, room = proof.box(node.domain), slice_.size - slice_.count  # pyright: ignore[reportOperatorIssue]
-    if found := proof.below(slice_.count, 0, box, where):
+    if found := proof.first_below(slice_.count, 0, box, where):
         raise diagnostics.negative_slice(node, index, axis, slice_, found)
-    if found := proof.below(room, 0, box, where):
+    if found := proof.first_below(room, 0, box, where):
         raise diagnostics.overfull(node, index, slice_, found)
 
 
@@ -345,13 +345,13 @@ def _sizes(proof: Proof, node: Node) -> None:
     box, inside = proof.box(node.domain), proof.edges(node.domain)
     for type_ in node.type.items if isinstance(node.type, Tuple) else (node.type,):
         for size in type_.shape:
-            if found := proof.below(size, 0, box, inside):
+            if found := proof.first_below(size, 0, box, inside):
                 raise diagnostics.negative_size(node, type_, size, found)
     for ref, size in _must_have_elements(proof.graph, node):
-        if found := proof.below(size, 1, box, inside):
+        if found := proof.first_below(size, 1, box, inside):
             raise diagnostics.empty(node, ref, proof.graph[ref.name].domain, size, found)
     for first, last, length, error in _positions(proof.graph, node):
-        if found := proof.beyond(first, last, 0, length - 1, box, inside):
+        if found := proof.first_outside(first, last, 0, length - 1, box, inside):
             raise error(found)
     if isinstance(node.op, Reshape):
         _reshape(proof, node, box)
@@ -419,5 +419,5 @@ def _reshape(proof: Proof, node: Node, box: Box) -> None:
     assert isinstance(node.type, Type)
     counts = [reduce(mul, map(proof.at, t.shape), 1) for t in (before, node.type)]
     differ = compare("!=", *counts)
-    if found := proof.first(box, both(proof.edges(node.domain), differ)):
+    if found := proof.first(box, all_of(proof.edges(node.domain), differ)):
         raise diagnostics.reshape(node, before, node.type, found)

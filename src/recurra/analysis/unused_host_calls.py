@@ -11,7 +11,7 @@ from recurra.ir.graph import Graph, Node
 from recurra.ir.types import Type
 from recurra.ops.control import Call, Item
 from recurra.ops.source import Const
-from recurra.polyhedral.boxes import decided
+from recurra.polyhedral.boxes import fold_condition
 
 
 def without_untaken(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -21,7 +21,9 @@ def without_untaken(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """
     calls = [n for n in graph.nodes.values() if isinstance(n.op, Call)]
     taken = branch_conditions(graph) if calls else {}
-    never = {n.name for n in calls if decided(n.domain, taken.get(n.name, TRUE), sizes) == FALSE}
+    never = {
+        n.name for n in calls if fold_condition(n.domain, taken.get(n.name, TRUE), sizes) == FALSE
+    }
     if not never:
         return graph
     nodes: dict[str, Node] = {}

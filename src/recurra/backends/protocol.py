@@ -47,7 +47,7 @@ class Backend(Protocol):
         """Return f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)."""
         ...
 
-    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+    def reader(self, read: Reading) -> Callable[..., list[Any]]:
         """Return f(times, *stores), which runs `read` on the machine that sees the stores soonest.
 
         Stores in the host's memory are read without a launch, which would queue behind others.
@@ -81,7 +81,7 @@ class Backend(Protocol):
         """Block until the launch that computes an array is done; return the array."""
         ...
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Block until all launches so far are done, whoever has their results."""
         ...
 

@@ -38,7 +38,7 @@ class RegionCache(Generic[T]):
         return regions[region.name]
 
 
-class MadeAtFirstCall:
+class LazyFunction:
     """A function that `make` builds from the arguments of its first call."""
 
     def __init__(self, make: Callable[..., Callable[..., Any]]) -> None:

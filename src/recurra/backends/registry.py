@@ -32,7 +32,7 @@ def backend_of(backend: str | Backend) -> Backend:
     wanted: Any = backend
     if not isinstance(wanted, str) and hasattr(wanted, "target"):
         return wanted
-    one_of("backend", wanted, BACKENDS)
+    expect_one_of("backend", wanted, BACKENDS)
     with needed_by(f"the backend {wanted!r}"):
         arguments = [resolve_name(DOORS[wanted])] if wanted in DOORS else []
         return resolve_name(BACKENDS[wanted])(*arguments)
@@ -49,17 +49,17 @@ def mesh_of(backend: Backend, workers: int) -> Backend:
     return resolve_name(MESHES[backend.name])(workers)
 
 
-def keeps_regions(backend: Backend) -> bool:
+def has_disk_cache(backend: Backend) -> bool:
     """Is there a form of the backend that keeps compiled regions on disk?"""
     return backend.name in ON_DISK
 
 
-def on_disk(backend: Backend, entry: Any) -> Backend:
+def with_disk_cache(backend: Backend, entry: Any) -> Backend:
     """Return the backend that keeps its compiled regions in an entry of the compilation cache."""
     return resolve_name(ON_DISK[backend.name])(entry)
 
 
-def one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:
+def expect_one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:
     """Raise RecurraError if a table has no entry of that name."""
     if name not in list(table):  # a name of any type
         raise RecurraError.at_user_line(

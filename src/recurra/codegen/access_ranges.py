@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from recurra.codegen.early_exit import endings
+from recurra.codegen.early_exit import early_exits
 from recurra.codegen.region import Region
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Index, Slice
@@ -24,7 +24,7 @@ Spans = tuple[tuple[int, int], ...]  # places lo..hi-1
 
 
 @dataclass(frozen=True)
-class Touch:
+class StoreAccess:
     """An access of a store by a statement: an index per cut axis (None: any), and its shifts."""
 
     store: str
@@ -35,7 +35,7 @@ class Touch:
 
 def cut(plan: StoragePlan, regions: Iterable[Region]) -> dict[str, tuple[StoredAxis, ...]]:
     """The axes along which each store is cut; no axes if data end loops, which fill stores up."""
-    if endings(plan.schedule, plan.sizes):
+    if early_exits(plan.schedule, plan.sizes):
         return {name: () for name in plan.stores}
     dims = list(dict.fromkeys(loop.dim for r in regions for loop in r.around))
     return {
@@ -53,7 +53,7 @@ def places(axes: Sequence[StoredAxis]) -> int:
     return prod(a.slots for a in axes)
 
 
-def touched(
+def accessed_places(
     plan: StoragePlan, region: Region, axes: Mapping[str, tuple[StoredAxis, ...]]
 ) -> Callable[[tuple[int, ...]], dict[str, tuple[Spans, Spans]]]:
     """Return f(times of the loops around): the places of each store that are read, and written.
@@ -67,7 +67,7 @@ def touched(
     for s in mine:  # stores that no statement mentions
         whole = (None,) * len(axes[s])
         if region.tail is not None or not known & {(s, False), (s, True)}:
-            found.add(Touch(s, s in region.stores, whole, (0,) * len(region.around)))
+            found.add(StoreAccess(s, s in region.stores, whole, (0,) * len(region.around)))
 
     by_shifts = {x.shifts: [y for y in found if y.shifts == x.shifts] for x in found}
 
@@ -92,17 +92,17 @@ def touched(
 
 def _statement(
     plan: StoragePlan, region: Region, text: str, axes: Mapping[str, tuple[StoredAxis, ...]]
-) -> Iterable[Touch]:
+) -> Iterable[StoreAccess]:
     """The accesses of stores by one statement."""
     node, shifts = plan.statements[text], tuple(loop.shift[text] for loop in region.around)
     known = {*plan.sizes, *(loop.dim for loop in region.around)}
 
-    def touch(name: str, index: Mapping[str, Index], writes: bool) -> Touch:
+    def touch(name: str, index: Mapping[str, Index], writes: bool) -> StoreAccess:
         store = plan.store_of(name)
         own = store == name  # an equation kept in another's store has another index there
         found = [index.get(a.dim) if own else None for a in axes[store]]
         kept = tuple(e if e is not None and _symbols(e) <= known else None for e in found)
-        return Touch(store, writes, kept, shifts)
+        return StoreAccess(store, writes, kept, shifts)
 
     arrays = plan.statements.arrays
     if plan.written(text) in axes and not plan.stores[plan.written(text)].given:

@@ -7,13 +7,13 @@ from typing import Protocol, TypeGuard
 
 from recurra.ir.array_protocols import LibraryArray
 from recurra.ir.types import NUMPY_NAME
-from recurra.storage.arena_offsets import each
+from recurra.storage.arena_offsets import buffer_bytes
 from recurra.storage.storage_plan import StoragePlan
 
 View = tuple[int, tuple[int, ...], str]  # offset, shape, name of the NumPy dtype
 
 
-class Placing(Protocol):
+class ArenaBackend(Protocol):
     """A backend that can cut arrays out of one block."""
 
     def arena(self, nbytes: int, views: Sequence[View]) -> list[LibraryArray]:
@@ -21,7 +21,7 @@ class Placing(Protocol):
         ...
 
 
-def can_place(backend: object) -> TypeGuard[Placing]:
+def can_place(backend: object) -> TypeGuard[ArenaBackend]:
     """Can the backend cut arrays out of one block?"""
     return hasattr(backend, "arena")
 
@@ -35,11 +35,13 @@ def views(plan: StoragePlan) -> dict[str, list[View]]:
         store = plan.stores[name]
         shape, dtype = store.shape(plan.sizes), NUMPY_NAME[store.type.dtype]
         count = store.per_point.slots if store.per_point else 1
-        out[name] = [(at + k * each(plan, store), shape, dtype) for k in range(count)]
+        out[name] = [(at + k * buffer_bytes(plan, store), shape, dtype) for k in range(count)]
     return out
 
 
-def placed(plan: StoragePlan, backend: object) -> Mapping[str, LibraryArray | list[LibraryArray]]:
+def arena_arrays(
+    plan: StoragePlan, backend: object
+) -> Mapping[str, LibraryArray | list[LibraryArray]]:
     """The initial array of each store in the arena; a list if it has one buffer per point."""
     found = views(plan)
     if plan.arena is None or not found:

@@ -63,7 +63,7 @@ class ArrayMachine(Protocol):
         """Return carry after body(time, carry) for lo <= time < hi."""
         ...
 
-    def until(
+    def while_loop(
         self,
         dim: str,
         lo: Any,
@@ -81,11 +81,11 @@ class ArrayMachine(Protocol):
         """
         ...
 
-    def when(self, condition: Any, body: Callable[[Carry], Carry], carry: Carry) -> Carry:
+    def cond(self, condition: Any, body: Callable[[Carry], Carry], carry: Carry) -> Carry:
         """Return body(carry) if the condition holds, else carry."""
         ...
 
-    def lesser(self, left: Any, right: Any) -> LoopTime:
+    def minimum(self, left: Any, right: Any) -> LoopTime:
         """The lesser of two times."""
         ...
 
@@ -93,7 +93,7 @@ class ArrayMachine(Protocol):
         """Read a box of a store, its starts clamped so that it lies inside."""
         ...
 
-    def whole(self, store: Any) -> MachineArray:
+    def read_all(self, store: Any) -> MachineArray:
         """The whole of a store that nobody writes, without a copy."""
         ...
 

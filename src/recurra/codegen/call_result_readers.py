@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from recurra.codegen.host_program import Program, calls_of, handed_on_by
+from recurra.codegen.host_program import Program, calls_of, renamed_variables
 from recurra.ir.types import Tuple
 from recurra.ops.control import Item
 
@@ -26,7 +26,7 @@ class Reader(Enum):
 
 def readers(program: Program) -> Mapping[str, tuple[Reader, ...]]:
     """The reader of each result, by call."""
-    plan, after = program.plan, handed_on_by(program.items)
+    plan, after = program.plan, renamed_variables(program.items)
     calls = calls_of(program.items)
     taken = {v for r in program.regions for v in (*r.held, *r.carried)}
     living = {v for names in plan.carried.values() for v in names}  # from step to step of a loop

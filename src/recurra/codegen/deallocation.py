@@ -13,19 +13,19 @@ from recurra.codegen.region import Region
 from recurra.cost.thresholds import MIN_FREED_BYTES
 from recurra.ir.types import Tuple
 
-Thing = tuple[Literal["variable", "store"], str]
+FreeableValue = tuple[Literal["variable", "store"], str]
 
 
-def frees(program: Program) -> list[list[Thing]]:
+def deallocations(program: Program) -> list[list[FreeableValue]]:
     """The values to free after each item; none in programs whose host does more than launch."""
-    out: list[list[Thing]] = [[] for _ in program.items]
-    last: dict[Thing, int] = {}
+    out: list[list[FreeableValue]] = [[] for _ in program.items]
+    last: dict[FreeableValue, int] = {}
     for k, it in enumerate(program.items):
         if not isinstance(it, (ChunkLoop, RegionLaunch)):
             return [[] for _ in program.items]
         last |= dict.fromkeys(_things(it.region), k)
         if isinstance(it, ChunkLoop):
-            last |= {("variable", name): k for pair in it.seeds for name in pair}
+            last |= {("variable", name): k for pair in it.initial_values for name in pair}
             last |= dict.fromkeys(_past(it), k)
     for thing, k in last.items():
         is_large = _bytes(program, thing) >= MIN_FREED_BYTES
@@ -34,22 +34,24 @@ def frees(program: Program) -> list[list[Thing]]:
     return out
 
 
-def _things(region: Region) -> list[Thing]:
-    variables: list[Thing] = [
+def _things(region: Region) -> list[FreeableValue]:
+    variables: list[FreeableValue] = [
         ("variable", x) for x in (*region.held, *region.carried, *region.gives)
     ]
     return [*variables, *(("store", x) for x in (*region.stores, *region.reads))]
 
 
-def _past(it: ChunkLoop) -> list[Thing]:
+def _past(it: ChunkLoop) -> list[FreeableValue]:
     """The values that the end of a loop reads, and the stores that it fills."""
     if it.end is None:
         return []
-    kept: list[Thing] = [("variable", x.name) for _, x in it.end.rest if isinstance(x, LastValue)]
+    kept: list[FreeableValue] = [
+        ("variable", x.name) for _, x in it.end.rest if isinstance(x, LastValue)
+    ]
     return [*kept, *(_things(it.end.tail) if it.end.tail else [])]
 
 
-def _outlives_run(program: Program, thing: Thing) -> bool:
+def _outlives_run(program: Program, thing: FreeableValue) -> bool:
     """Is it an input or an output, or needed to resume the run?"""
     kind, name = thing
     for it in program.stretches:
@@ -59,7 +61,7 @@ def _outlives_run(program: Program, thing: Thing) -> bool:
     return kind == "store" and (store is None or store.output or store.given)
 
 
-def _bytes(program: Program, thing: Thing) -> int:
+def _bytes(program: Program, thing: FreeableValue) -> int:
     kind, name = thing
     plan = program.plan
     if kind == "store":

@@ -36,7 +36,7 @@ from recurra.storage.store import Kind
 
 
 @dataclass(frozen=True)
-class Ended:
+class EarlyExit:
     """The statement `going` ends the loop over `time`, and with it loops over `units`.
 
     A step of these is that many points. The loop that computes `going` checks it after `every`
@@ -63,9 +63,9 @@ class Ended:
         return along and loop.step > 0 and not self.sets(loop)
 
 
-def endings(schedule: Schedule, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
+def early_exits(schedule: Schedule, sizes: Mapping[str, int]) -> tuple[EarlyExit, ...]:
     """The endings of loops of a schedule, one for each `Going` equation."""
-    out: list[Ended] = []
+    out: list[EarlyExit] = []
     graph = schedule.graph
     ranges = {d.name: d.range for d in graph.dims}
     for n in graph.nodes.values():
@@ -76,7 +76,7 @@ def endings(schedule: Schedule, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
                 units[outer.name] = inner.range.size(sizes)
             points = evaluate(ranges[time].hi, sizes)
             every, later = max(n.op.every, 1), _later_loops(schedule, n.name, units)
-            out.append(Ended(n.name, time, points, units, every, later))
+            out.append(EarlyExit(n.name, time, points, units, every, later))
     return tuple(out)
 
 
@@ -120,7 +120,7 @@ def read_inside(plan: StoragePlan, loop: Loop, active: frozenset[str]) -> frozen
 
 
 def reach(
-    plan: StoragePlan, ended: Ended, name: str, depth: int, active: frozenset[str]
+    plan: StoragePlan, ended: EarlyExit, name: str, depth: int, active: frozenset[str]
 ) -> int | None:
     """The number of points of a store past its end that are read; None: it may be all of them.
 
@@ -178,7 +178,7 @@ _Place = tuple[str, frozenset[str]]
 
 
 @dataclass(frozen=True)
-class PastEnd:
+class PostExitValues:
     """The values of equations where `dim` is past the end of all rows, for readers to rely on.
 
     A read is past the end along the dims whose index mentions one that is: of x[t_,t] that reads
@@ -186,7 +186,7 @@ class PastEnd:
     """
 
     graph: Graph
-    ended: Ended
+    ended: EarlyExit
     dim: str
     known: dict[_Place, Past] = field(default_factory=dict[_Place, Past])
 
@@ -203,7 +203,7 @@ class PastEnd:
             places += dict.fromkeys(new)
             self.known.update(dict.fromkeys(new, _OPEN))
         for part in components(places, self.read):
-            while any([self.look(place) for place in part]):
+            while any([self.recompute(place) for place in part]):
                 pass
 
     def read(self, place: _Place) -> list[_Place]:
@@ -216,7 +216,7 @@ class PastEnd:
         pairs = zip(self.graph[ref.name].domain.dims, ref.index, strict=True)
         return ref.name, frozenset(d for d, e in pairs if index_symbols(e) & past)
 
-    def look(self, place: _Place) -> bool:
+    def recompute(self, place: _Place) -> bool:
         """Recompute a place. Has its value changed?"""
         old, new = self.known[place], self.compute(self.graph[place[0]], place[1])
         if isinstance(new, float) and isnan(new):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from recurra.codegen.region import variables_read
-from recurra.ir.expr import TRUE, Expr, Logic, Sym, both, substitute, symbols
+from recurra.ir.expr import TRUE, Expr, Logic, Sym, all_of, substitute, symbols
 from recurra.ir.statement import DataCondition, StatementGraph
 from recurra.ir.types import Tuple
 from recurra.schedule.tree import Item, Loop, members
@@ -36,7 +36,7 @@ class Guarded:
     @property
     def condition(self) -> Expr:
         """The condition on the times of loops."""
-        return of_times(self.when)
+        return time_condition(self.when)
 
     @property
     def on_data(self) -> list[DataCondition]:
@@ -44,9 +44,9 @@ class Guarded:
         return sorted((c for c in self.when if isinstance(c, DataCondition)), key=str)
 
 
-def of_times(guard: Guard) -> Expr:
+def time_condition(guard: Guard) -> Expr:
     """The conjunction of a guard's conditions on times."""
-    return both(*sorted((c for c in guard if isinstance(c, Expr)), key=str))
+    return all_of(*sorted((c for c in guard if isinstance(c, Expr)), key=str))
 
 
 def guarded(
@@ -75,7 +75,7 @@ def condition_of(
 ) -> Expr:
     """The condition on the times of the loops around under which any of some items runs."""
     found = [guard_of(plan, it, active, around) for it in items if _runs(it, active)]
-    return of_times(frozenset.intersection(*found)) if found else TRUE
+    return time_condition(frozenset.intersection(*found)) if found else TRUE
 
 
 def guard_of(plan: StoragePlan, it: Item, active: frozenset[str], around: Sequence[Loop]) -> Guard:
@@ -86,7 +86,7 @@ def guard_of(plan: StoragePlan, it: Item, active: frozenset[str], around: Sequen
     graph = plan.statements
     mine = [s for s in members((it,)) if s in active]
     common = [_guard(graph, s, around) | _decided(graph, s, around) for s in mine]
-    known = [_decided(graph, s, around) for s in mine if graph[s].asks]
+    known = [_decided(graph, s, around) for s in mine if graph[s].polls]
     guard = frozenset.intersection(*common) if mine else NONE
     return frozenset(c for c in guard if isinstance(c, Expr) or any(c in x for x in known))
 
@@ -96,7 +96,7 @@ def condition_reader(
 ) -> tuple[str, int]:
     """A statement of some items that reads a condition, and the index of that operand."""
     for s in (plan.statements[s] for s in members(items)):
-        for k, c in enumerate(s.decided_by if s.asks else ()):
+        for k, c in enumerate(s.decided_by if s.polls else ()):
             if _at(plan.statements, c, s.name, around) == condition:
                 return s.name, len(s.operands) + k
     raise AssertionError(f"no statement asks {condition}")
@@ -106,7 +106,7 @@ def _guard(graph: StatementGraph, statement: str, around: Sequence[Loop]) -> Gua
     """The conditions on times of a statement that are known in the body of these loops."""
     s = graph[statement]
     ranges = (s.domain[x.dim] for x in around if statement in x.predicated)
-    where = both(s.where, *(c for r in ranges for c in r.edges))
+    where = all_of(s.where, *(c for r in ranges for c in r.edges))
     if where == TRUE:
         return NONE
     parts = where.args if isinstance(where, Logic) and where.op == "&" else (where,)

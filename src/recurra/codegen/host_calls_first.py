@@ -21,12 +21,12 @@ def calls_first(graph: StatementGraph, loop: Loop) -> Loop:
     if first != list(range(len(first))):
         return loop
     calls, rest = loop.body[: len(first)], loop.body[len(first) :]
-    deferred = nobody_waits(graph, loop.body)
+    deferred = unawaited_items(graph, loop.body)
     waited = tuple(it for it in rest if it not in deferred)
     return replace(loop, body=(*calls, *waited, *deferred)) if waited else loop
 
 
-def nobody_waits(graph: StatementGraph, items: tuple[Item, ...]) -> tuple[Item, ...]:
+def unawaited_items(graph: StatementGraph, items: tuple[Item, ...]) -> tuple[Item, ...]:
     """The items after the host calls among `items` that no such call waits for, in any step.
 
     There are none if nothing is called, or if a call is inside of a loop.

@@ -17,7 +17,7 @@ from recurra.storage.storage_plan import StoragePlan
 
 
 @dataclass(frozen=True)
-class HandedOn:
+class RenamedVariable:
     """After a launch, a variable is renamed: it is another one, or one result of a host call."""
 
     variable: str
@@ -33,7 +33,7 @@ class RegionLaunch:
     span: tuple[int, int] | None = None
     when: Expr = TRUE  # on the times of the loops around
     overlaps_call: bool = False  # may it run during the next host call?
-    after: tuple[HandedOn, ...] = ()  # all at once
+    after: tuple[RenamedVariable, ...] = ()  # all at once
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class HostLoop:
     loop: Loop
     lo: int
     hi: int
-    seeds: tuple[tuple[str, str], ...]
+    initial_values: tuple[tuple[str, str], ...]
     starts: tuple[str, ...]  # folds reset at every step, and added to in inner loops
     body: tuple[HostItem, ...]
     end: HostEnd | None = None
@@ -71,7 +71,7 @@ class HostEnd:
     going: str
     points: int
     late: int
-    asks: bool
+    polls: bool
     first: bool
     tail: Region | None
     rest: tuple[tuple[str, float | LastValue], ...] = ()
@@ -93,7 +93,7 @@ class ChunkLoop:
     lo: int
     hi: int
     size: int
-    seeds: tuple[tuple[str, str], ...]
+    initial_values: tuple[tuple[str, str], ...]
     region: Region
     end: HostEnd | None = None
 
@@ -136,7 +136,9 @@ class Program:
         """
         if isinstance(it, HostLoop):  # some carried variables are for readers that never run
             crossing = {v for r in self.regions for v in (*r.held, *r.carried, *r.gives)}
-            crossing.update(calls_of(self.items), (x.variable for x in handed_on_by(self.items)))
+            crossing.update(
+                calls_of(self.items), (x.variable for x in renamed_variables(self.items))
+            )
             return tuple(sorted(crossing & self.plan.carried.get(it.loop.id, frozenset[str]())))
         stretches = [x for x in self.items if isinstance(x, ChunkLoop) and x.loop.id == it.loop.id]
         if len(stretches) == 1:
@@ -148,7 +150,7 @@ class Program:
         statements = self.plan.statements
 
         def inside(statement: str) -> bool:
-            return it.loop.id in self.plan.around[statement]
+            return it.loop.id in self.plan.loops_around[statement]
 
         found = {
             self.plan.store_of(r.ref.name)
@@ -183,7 +185,7 @@ def regions_of(items: Iterable[HostItem]) -> list[Region]:
     return out
 
 
-def handed_on_by(items: Iterable[HostItem]) -> list[HandedOn]:
+def renamed_variables(items: Iterable[HostItem]) -> list[RenamedVariable]:
     """The variables that the host renames after launches of some items."""
     return [x for it in launches_of(items) for x in it.after]
 

@@ -16,20 +16,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from textwrap import wrap
 
-from recurra.codegen.deallocation import frees
-from recurra.codegen.early_exit import LastValue, endings
+from recurra.codegen.deallocation import deallocations
+from recurra.codegen.early_exit import LastValue, early_exits
 from recurra.codegen.host_program import (
     ChunkLoop,
-    HandedOn,
     HostCall,
     HostEnd,
     HostItem,
     HostLoop,
     Program,
     RegionLaunch,
+    RenamedVariable,
     at_any_depth,
     calls_of,
-    handed_on_by,
+    renamed_variables,
 )
 from recurra.codegen.region import Region, stores_read
 from recurra.ir.expr import FALSE, TRUE, Expr, Sym, substitute
@@ -59,7 +59,7 @@ def host_source(program: Program) -> str:
     w.group([s for s in program.plan.stores if s not in local], w.store, "run.stores")
     for x in program.starts:
         w.line(f"{w.variable(x)} = run.neutral({x!r})")
-    for it, freed in zip(program.items, frees(program), strict=True):
+    for it, freed in zip(program.items, deallocations(program), strict=True):
         w.items((it,))
         if freed:
             spell = {"variable": w.variable, "store": w.store}
@@ -152,14 +152,16 @@ class _HostWriter:
             match it:
                 case RegionLaunch(region=r, span=span):
                     plan = self.program.plan
-                    for e in (e for e in endings(plan.schedule, plan.sizes) if e.going in r.found):
+                    for e in (
+                        e for e in early_exits(plan.schedule, plan.sizes) if e.going in r.found
+                    ):
                         self.line(f"{self.end(e.going)} = {e.points}")
                     times = map(str, span) if span else map(self.end, r.ends)
                     with self.guarded(it.when, r.around):
                         self.launch(r, [*map(self.clock, r.around), *times])
                         for known in map(self.end, r.found):
                             self.line(f"{known} = run.ended({known})")
-                        self.hand_on(it.after)
+                        self.write_renaming(it.after)
                 case HostCall():
                     with self.guarded(it.when, it.around):
                         self.call(it)
@@ -188,7 +190,7 @@ class _HostWriter:
 
     def launch(self, region: Region, ints: list[str]) -> None:
         stores = [self.buffer(s, region.name, region.around) for s in region.stores]
-        known = [self.end(e) for e in region.ends if region.asks]
+        known = [self.end(e) for e in region.ends if region.polls]
         if region.is_empty:
             return
         results = [*known, *map(self.variable, region.gives), *stores]
@@ -199,7 +201,7 @@ class _HostWriter:
         call = f"{region.name}({', '.join(arguments)})"
         self.line(f"{tuple_of(results)} = {call}" if results else call)
 
-    def hand_on(self, after: tuple[HandedOn, ...]) -> None:
+    def write_renaming(self, after: tuple[RenamedVariable, ...]) -> None:
         names = [self.variable(x.variable) for x in after]
         index = ["" if x.result is None else f"[{x.result}]" for x in after]
         values = [self.variable(x.source) + k for x, k in zip(after, index, strict=True)]
@@ -226,7 +228,7 @@ class _HostWriter:
         if not store.room:
             return ""
         is_changed = len(store.kept) > 1 or name in stores_read(plan, region.statements)
-        return ".taken" if is_changed else ".blank"
+        return ".writable" if is_changed else ".empty"
 
     def call(self, it: HostCall) -> None:
         """Write a host call: operands are variables or reads of stores, its result a variable."""
@@ -240,7 +242,7 @@ class _HostWriter:
             f"{self.variable(it.statement)} = {self.call_name(it.statement)}({', '.join(args)})"
         )
 
-    def seeds(self, seeds: tuple[tuple[str, str], ...]) -> None:
+    def initial_values(self, seeds: tuple[tuple[str, str], ...]) -> None:
         if seeds:
             left = tuple_of(self.variable(x) for x, _ in seeds)
             self.line(f"{left} = {tuple_of(f'copy({self.variable(init)})' for _, init in seeds)}")
@@ -275,7 +277,7 @@ class _HostWriter:
         self.line(f"yield run.report({', '.join(parts)})")
 
     def chunk_loop(self, it: ChunkLoop) -> None:
-        self.seeds(it.seeds)
+        self.initial_values(it.initial_values)
         u, end = self.clock(it.loop), it.end
         self.points(end)
         until = self.launched(it.loop)
@@ -283,7 +285,7 @@ class _HostWriter:
         self.depth += 1
         self.stop(u, end)
         self.launch(it.region, [u, until, *([self.end(end.going)] if end else [])])
-        if end and end.asks:
+        if end and end.polls:
             known = self.end(end.going)
             self.line(f"{known} = run.ended({known})")
         self.report(it, until, it.region.stores)
@@ -315,7 +317,7 @@ class _HostWriter:
             self.line(f"run.rest({values}, {self.end(end.going)})")
 
     def host_loop(self, it: HostLoop) -> None:
-        self.seeds(it.seeds)
+        self.initial_values(it.initial_values)
         u, outer, end = self.clock(it.loop), self.depth == 1, it.end
         self.points(end)
         start = self.enter(it) if outer else str(it.lo)
@@ -325,7 +327,7 @@ class _HostWriter:
         for x in it.starts:
             self.line(f"{self.variable(x)} = run.neutral({x!r})")
         self.items(it.body)
-        if end and end.asks:
+        if end and end.polls:
             after = f"{u} + {1 - it.loop.shift[end.going]}"
             known = self.end(end.going)
             self.line(f"{known} = run.end({self.variable(end.going)}, {known}, {after})")
@@ -341,7 +343,7 @@ def _state(program: Program) -> list[str]:
     out: dict[str, None] = {}
     for r in program.regions:
         out.update(dict.fromkeys((*r.held, *r.carried, *r.gives)))
-    for x in handed_on_by(program.items):
+    for x in renamed_variables(program.items):
         out |= {x.variable: None, x.source: None}
     for c in calls_of(program.items):
         out[c] = None
@@ -349,6 +351,6 @@ def _state(program: Program) -> list[str]:
             if program.plan.access(c, k) != "store":
                 out[a.name] = None
     for it in at_any_depth(program.items):
-        for pair in it.seeds if isinstance(it, (HostLoop, ChunkLoop)) else ():
+        for pair in it.initial_values if isinstance(it, (HostLoop, ChunkLoop)) else ():
             out.update(dict.fromkeys(pair))
     return list(out)

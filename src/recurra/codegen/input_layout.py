@@ -45,19 +45,19 @@ def written_order(domain: Domain, store: Store, rank: int) -> tuple[int, ...]:
     return (*map(kept.index, domain.dims), *range(len(kept), rank))
 
 
-def in_place(given: object, name: str, dtype: str, loc: Loc | None) -> object:
+def in_caller_layout(given: object, name: str, dtype: str, loc: Loc | None) -> object:
     """An input in the caller's layout: the array itself if it can be shared, or a copy.
 
     Raises ShapeError if its type cannot hold a value.
     """
-    plain = lendable(given)
+    plain = shareable_array(given)
     name_of_type = dtype_name(getattr(plain, "dtype", ""))
-    if name_of_type == NUMPY_NAME[dtype] and hasattr(plain, "__dlpack__") and row_by_row(plain):
+    if name_of_type == NUMPY_NAME[dtype] and hasattr(plain, "__dlpack__") and is_row_major(plain):
         return plain
-    return np.asarray(numbers(given, name, dtype, loc), order="C")
+    return np.asarray(as_numpy(given, name, dtype, loc), order="C")
 
 
-def numbers(given: object, name: str, dtype: str, loc: Loc | None) -> np.ndarray:
+def as_numpy(given: object, name: str, dtype: str, loc: Loc | None) -> np.ndarray:
     """An input as a NumPy array of its type. Raises ShapeError if that cannot hold a value."""
     hint = f"give {name} as an array of {NUMPY_NAME[dtype]}, on the CPU"
     return fitted(detached(given), dtype, f"the input {name}", hint=hint, loc=loc)
@@ -69,12 +69,12 @@ def dtype_name(dtype: object) -> str:
     return str(dtype).rpartition(".")[2]
 
 
-def lendable(given: object) -> object:
+def shareable_array(given: object) -> object:
     """An array that other libraries can read: a plain NumPy array, or one without gradients."""
     return np.asarray(given) if isinstance(given, np.ndarray) else detached(given)
 
 
-def row_by_row(given: object) -> bool:
+def is_row_major(given: object) -> bool:
     """Is the array contiguous in row-major order? Not all libraries share other layouts.
 
     Rows of an array of NumPy may lie apart, as those of every other layer do.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recurra.codegen.loop_segments import trips
-from recurra.codegen.region import lasting, stores_of
+from recurra.codegen.region import outliving_variables, stores_of
 from recurra.cost.model import compute_ns, launch_ns
 from recurra.cost.prices import Prices
 from recurra.cost.thresholds import (
@@ -31,7 +31,7 @@ def polled_steps(plan: StoragePlan, loop: Loop, prices: Prices) -> int:
 
     Every carried variable and every store that is read or written costs, as an argument.
     """
-    arrays = len(stores_of(plan, members(loop.body))) + len(lasting(plan, loop))
+    arrays = len(stores_of(plan, members(loop.body))) + len(outliving_variables(plan, loop))
     step, size = items_ns(plan, loop.body, prices), MIN_POLLED_STEPS
     while size < MAX_POLLED_STEPS and size * step * MAX_POLLED_LAUNCH_SHARE < launch_ns(arrays):
         size *= 2

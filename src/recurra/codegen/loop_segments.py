@@ -28,7 +28,7 @@ class LoopSegment(Generic[Time]):
     active: frozenset[str]
 
 
-def few(lo: int, hi: int) -> Sequence[int]:
+def sample_steps(lo: int, hi: int) -> Sequence[int]:
     """The first and the last steps of a loop: steps between hold as much memory as their neighbors.
 
     Even and odd steps alternate, as they do in the whole loop.

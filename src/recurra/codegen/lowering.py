@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
 
-from recurra.codegen.early_exit import Ended, LastValue, PastEnd, endings, fillable
+from recurra.codegen.early_exit import EarlyExit, LastValue, PostExitValues, early_exits, fillable
 from recurra.codegen.guarded_statements import condition_of
-from recurra.codegen.host_calls_first import nobody_waits
+from recurra.codegen.host_calls_first import unawaited_items
 from recurra.codegen.host_program import (
     ChunkLoop,
     HostCall,
@@ -28,7 +28,7 @@ from recurra.codegen.host_program import (
 )
 from recurra.codegen.launch_size import items_ns, launch_steps, polled_steps
 from recurra.codegen.loop_segments import LoopSegment, calls_host, segments
-from recurra.codegen.passthrough_values import handed_on
+from recurra.codegen.passthrough_values import rename_passthrough_values
 from recurra.codegen.region import Flow, flow_of, make_region, needed, past_end, steps_below
 from recurra.codegen.split_buffers import divided, turns
 from recurra.cost.prices import PRICES, Prices
@@ -68,7 +68,7 @@ def lower(
     starts = cut.deeper(TOP, plan.schedule.items, every)
     found = regions_of(items)
     stores, places = divided(plan, found, calls_of(items), cut.stores, host_loops, offloaded, room)
-    return handed_on(Program(replace(plan, stores=stores), items, starts, places))
+    return rename_passthrough_values(Program(replace(plan, stores=stores), items, starts, places))
 
 
 @dataclass
@@ -84,7 +84,7 @@ class _Lower:
 
     def __post_init__(self) -> None:
         self.stores = dict(self.plan.stores)
-        self.endings = endings(self.plan.schedule, self.plan.sizes)
+        self.endings = early_exits(self.plan.schedule, self.plan.sizes)
         self.ids = itertools.count(1 + max((x.id for x in self.plan.schedule.loops()), default=TOP))
         self.ended: tuple[str, ...] = ()  # the endings known on the host so far
 
@@ -99,12 +99,12 @@ class _Lower:
                 out |= self.read_at_ends(it.body, active, (*around, it)) if host else set()
                 for e in self.endings:
                     if e.sets(it):
-                        past = PastEnd(self.plan.graph, e, it.dim)
+                        past = PostExitValues(self.plan.graph, e, it.dim)
                         kept = (past.value(n) for n in self.plan.stores)
                         out |= {e.going, *(x.name for x in kept if isinstance(x, LastValue))}
         return out
 
-    def ends(self, loop: Loop) -> Ended | None:
+    def ends(self, loop: Loop) -> EarlyExit | None:
         """The ending that a loop finds out, if it does."""
         return next((e for e in self.endings if e.sets(loop)), None)
 
@@ -172,7 +172,7 @@ class _Lower:
 
     def late(self, items: tuple[Item, ...], around: tuple[Loop, ...]) -> tuple[Item, ...]:
         """The items of a host loop that no call waits for, if they are worth a launch."""
-        found = nobody_waits(self.plan.statements, items) if around else ()
+        found = unawaited_items(self.plan.statements, items) if around else ()
         return found if items_ns(self.plan, found, self.prices) >= self.min_overlapped_ns else ()
 
     def may_overlap_call(
@@ -211,11 +211,11 @@ class _Lower:
 
     def inits(self, loop: Loop, active: frozenset[str]) -> set[str]:
         flow = Flow(self.plan)
-        flow.seeds(loop, active)
+        flow.initial_values(loop, active)
         return set(flow.uses)
 
-    def seeds(self, loop: Loop, active: frozenset[str]) -> tuple[tuple[str, str], ...]:
-        return tuple(p for p in self.plan.seeds.get(loop.id, ()) if p[0] in active)
+    def initial_values(self, loop: Loop, active: frozenset[str]) -> tuple[tuple[str, str], ...]:
+        return tuple(p for p in self.plan.initial_values.get(loop.id, ()) if p[0] in active)
 
     # ---- building
 
@@ -272,7 +272,7 @@ class _Lower:
         size = min(self.size(loop), parts[-1].hi - parts[0].lo)
         ending = self.ends(loop)
         ends = () if ending is None else (ending.going,)
-        seeds = self.seeds(loop, active)
+        seeds = self.initial_values(loop, active)
         for part in parts:
             name = self.name((), loop.dim)
             r = make_region(self.plan, name, (loop,), part.active, (), self.wanted, loop, ends)
@@ -285,7 +285,7 @@ class _Lower:
             return out
         self.ended = (*self.ended, ending.going)
         return [
-            replace(x, end=self.host_end(ending, loop, active, (), x.region.asks, k, len(out)))
+            replace(x, end=self.host_end(ending, loop, active, (), x.region.polls, k, len(out)))
             for k, x in enumerate(out)
         ]
 
@@ -324,7 +324,7 @@ class _Lower:
         self, loop: Loop, active: frozenset[str], around: tuple[Loop, ...]
     ) -> list[HostItem]:
         out: list[HostItem] = []
-        seeds = self.seeds(loop, active)
+        seeds = self.initial_values(loop, active)
         parts = segments(self.plan.statements, loop, active, self.plan.sizes)
         ending = own = self.ends(loop)
         if own is None:  # it ends with a loop that ran before it
@@ -373,7 +373,7 @@ class _Lower:
 
     def host_end(
         self,
-        ended: Ended,
+        ended: EarlyExit,
         loop: Loop,
         active: frozenset[str],
         around: tuple[Loop, ...],
@@ -385,7 +385,7 @@ class _Lower:
         late = max(loop.shift[s] for s in members(loop.body) if s in loop.shift)
         if index < parts - 1:
             return HostEnd(ended.going, ended.points, late, asks, index == 0, None)
-        past = PastEnd(self.plan.graph, ended, loop.dim)
+        past = PostExitValues(self.plan.graph, ended, loop.dim)
         kept = fillable(self.plan, loop, active)
         left = [n for n in kept if self.stores[n] != self.plan.stores[n]]
         rest = tuple((n, x if (x := past.value(n)) is not None else 0.0) for n in left)

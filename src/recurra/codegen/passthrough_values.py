@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from recurra.codegen.host_program import HandedOn, HostItem, HostLoop, Program, RegionLaunch
+from recurra.codegen.host_program import HostItem, HostLoop, Program, RegionLaunch, RenamedVariable
 from recurra.codegen.region import Region, flow_of, variables_read
 from recurra.ir.expr import TRUE, Expr, Sym, substitute
 from recurra.ir.statement import Statement
@@ -28,7 +28,7 @@ from recurra.storage.storage_plan import StoragePlan
 Spans = Mapping[int, tuple[int, int]]  # of the loops around: the times lo..hi-1
 
 
-def handed_on(program: Program) -> Program:
+def rename_passthrough_values(program: Program) -> Program:
     """Rewrite a program so that its host renames what its regions would only pass through."""
     donated = frozenset(v for r in program.regions for v in r.carried)
 
@@ -48,13 +48,13 @@ def handed_on(program: Program) -> Program:
 
 def _handed_on(
     plan: StoragePlan, region: Region, spans: Spans, donated: Collection[str]
-) -> tuple[HandedOn, ...]:
+) -> tuple[RenamedVariable, ...]:
     """The variables of a region that are, after it, names for its arguments."""
-    known: dict[str, HandedOn | None] = {}  # variables that it writes; None: computed
+    known: dict[str, RenamedVariable | None] = {}  # variables that it writes; None: computed
     for it in region.items:
         if isinstance(it, Loop):
             inside = [plan.statements[s].array for s in members(it.body)]
-            known |= dict.fromkeys((*inside, *(x for x, _ in plan.seeds.get(it.id, ()))))
+            known |= dict.fromkeys((*inside, *(x for x, _ in plan.initial_values.get(it.id, ()))))
         elif it.name in region.active:
             node = plan.statements[it.name]
             known[node.array] = _source(plan, node, region, spans, known)
@@ -65,7 +65,7 @@ def _handed_on(
     )
 
 
-def _without(plan: StoragePlan, region: Region, found: tuple[HandedOn, ...]) -> Region:
+def _without(plan: StoragePlan, region: Region, found: tuple[RenamedVariable, ...]) -> Region:
     """A region without the results that are handed on, and the statements only they need."""
     names, left = {x.variable for x in found}, region.active
     while True:
@@ -86,17 +86,19 @@ def _source(
     node: Statement,
     region: Region,
     spans: Spans,
-    known: Mapping[str, HandedOn | None],
-) -> HandedOn | None:
+    known: Mapping[str, RenamedVariable | None],
+) -> RenamedVariable | None:
     """The argument that a statement's variable is a name for; None if it computes something."""
     if node.where != TRUE or node.accumulates:
         return None
     if isinstance(node.op, Item):
         name, index = node.args[0].name, node.op.k
-        return HandedOn(node.array, name, index) if name in region.held else None
+        return RenamedVariable(node.array, name, index) if name in region.held else None
     name = _taken(plan, node, region, spans)
     if name is None or name not in known:
-        return HandedOn(node.array, name) if name is not None and name in region.held else None
+        return (
+            RenamedVariable(node.array, name) if name is not None and name in region.held else None
+        )
     origin = known[name]
     return None if origin is None else replace(origin, variable=node.array)
 
@@ -105,7 +107,9 @@ def _taken(plan: StoragePlan, node: Statement, region: Region, spans: Spans) -> 
     """The variable of the branch that is taken at all times at which a region is launched."""
     if not isinstance(node.op, Merge):
         return None
-    if node.name in plan.seeded:  # before the first step it has the value of the first branch
+    if (
+        node.name in plan.initial_merges
+    ):  # before the first step it has the value of the first branch
         return node.args[1].name
     for k, condition in enumerate(node.op.when):
         if _holds(plan, node, condition, region, spans):

@@ -73,4 +73,4 @@ def can_be_predicated(plan: StoragePlan, statement: str) -> bool:
     """May a step skip the statement? Not if it accumulates, is an input, ends loops or calls."""
     s = plan.statements[statement]
     odd = s.accumulates or isinstance(s.op, Input | Going) or not s.op.pure
-    return not odd and statement not in plan.seeded and not isinstance(s.type, Tuple)
+    return not odd and statement not in plan.initial_merges and not isinstance(s.type, Tuple)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from recurra.codegen.early_exit import Ended, LastValue, PastEnd, fillable
+from recurra.codegen.early_exit import EarlyExit, LastValue, PostExitValues, fillable
 from recurra.ir.expr import TRUE
 from recurra.ops.control import Merge
 from recurra.ops.source import Input
@@ -49,7 +49,7 @@ class Region:
         return tuple(e for e in self.ends if e in self.statements)
 
     @property
-    def asks(self) -> bool:
+    def polls(self) -> bool:
         """Does it compute where a loop ends that the host knows of?"""
         return bool(self.found)
 
@@ -67,7 +67,7 @@ class Region:
             "carried": self.carried,
             "stores": self.stores,
             "reads": self.reads,
-            "gives": [*(ends if self.asks else ()), *fresh],
+            "gives": [*(ends if self.polls else ()), *fresh],
         }
         inner = "; ".join(f"{k}: {' '.join(v)}" for k, v in parts.items() if v)
         return f"region {self.name}({inner})"
@@ -88,7 +88,7 @@ class Flow:
                 if it.name in active:
                     self.statement(it.name, active)
             else:
-                self.seeds(it, active)
+                self.initial_values(it, active)
                 self.body(it, active)
         return self
 
@@ -100,8 +100,8 @@ class Flow:
         for step in steps_below(self.plan, where, active):
             self.makes[step] = None
 
-    def seeds(self, loop: Loop, active: frozenset[str]) -> None:
-        for name, init in self.plan.seeds.get(loop.id, ()):
+    def initial_values(self, loop: Loop, active: frozenset[str]) -> None:
+        for name, init in self.plan.initial_values.get(loop.id, ()):
             if name in active:
                 self.read(init)
                 self.makes[name] = None
@@ -113,7 +113,7 @@ class Flow:
 
     def statement(self, text: str, active: frozenset[str]) -> None:
         node = self.plan.statements[text]
-        if text in self.plan.seeded:
+        if text in self.plan.initial_merges:
             self.read(node.args[1].name)
         else:
             merge = isinstance(node.op, Merge)
@@ -142,7 +142,7 @@ def needed(plan: StoragePlan) -> frozenset[str]:
 
 def variables_read(plan: StoragePlan, statements: Iterable[str]) -> set[str]:
     """The variables that statements read, and those that any loop is seeded with."""
-    seeds = {init for pairs in plan.seeds.values() for _, init in pairs}
+    seeds = {init for pairs in plan.initial_values.values() for _, init in pairs}
     operands = ((s, k, a) for s in statements for k, a in enumerate(plan.statements[s].args))
     return seeds | {a.name for s, k, a in operands if plan.access(s, k) != "store"}
 
@@ -172,7 +172,11 @@ def make_region(
 ) -> Region:
     """Build the region of `items`; `wanted` are the variables that anybody reads before writing."""
     flow = flow_of(plan, items, active, chunk, around)
-    gives = [v for v in flow.makes if v in wanted and (chunk is None or v in lasting(plan, chunk))]
+    gives = [
+        v
+        for v in flow.makes
+        if v in wanted and (chunk is None or v in outliving_variables(plan, chunk))
+    ]
     carried = tuple(v for v in flow.uses if v in gives)
     held = tuple(v for v in flow.uses if v not in gives)
     fresh = tuple(v for v in gives if v not in carried)
@@ -184,7 +188,7 @@ def make_region(
     return Region(name, items, active, around, chunk, held, carried, gives, written, reads, ends)
 
 
-def lasting(plan: StoragePlan, loop: Loop) -> frozenset[str]:
+def outliving_variables(plan: StoragePlan, loop: Loop) -> frozenset[str]:
     """The variables that outlive a step of a loop."""
     return plan.carried.get(loop.id, frozenset())
 
@@ -193,14 +197,14 @@ def past_end(
     plan: StoragePlan,
     name: str,
     loop: Loop,
-    ended: Ended,
+    ended: EarlyExit,
     active: frozenset[str],
     around: tuple[Loop, ...],
     streamed: Container[str] = (),
 ) -> Region | None:
     """The region that fills the stores of an ended loop, but for `streamed`; None without any."""
     stores = tuple(n for n in fillable(plan, loop, active) if n not in streamed)
-    past = PastEnd(plan.graph, ended, loop.dim)
+    past = PostExitValues(plan.graph, ended, loop.dim)
     kept = (past.value(n) for n in stores)
     held = tuple(dict.fromkeys(x.name for x in kept if isinstance(x, LastValue)))
     if not stores:

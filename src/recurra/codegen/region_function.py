@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from recurra.codegen.array_machine import ArrayMachine, MachineStore
-from recurra.codegen.early_exit import endings
+from recurra.codegen.early_exit import early_exits
 from recurra.codegen.loop_segments import LoopSegment
 from recurra.codegen.region import Region, start_of
-from recurra.codegen.schedule_interpreter import Scope, Walk
+from recurra.codegen.schedule_interpreter import ScheduleInterpreter, Scope
 from recurra.ir.expr import SEED, Env
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.storage.storage_plan import StoragePlan
@@ -33,7 +33,7 @@ def time_arguments(plan: StoragePlan, region: Region) -> list[tuple[str, int | N
     c = region.chunk
     span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
     names = [*(x.dim for x in region.around), *span]
-    points = {e.going: e.points for e in endings(plan.schedule, plan.sizes)}
+    points = {e.going: e.points for e in early_exits(plan.schedule, plan.sizes)}
     return [*((n, None) for n in names), *((f"{e}_ended", points[e]) for e in region.ends)]
 
 
@@ -56,7 +56,7 @@ def region_function(
     plan: StoragePlan,
     region: Region,
     machine: ArrayMachine,
-    walker: Callable[[StoragePlan, ArrayMachine], Walk] = Walk,
+    walker: Callable[[StoragePlan, ArrayMachine], ScheduleInterpreter] = ScheduleInterpreter,
     here: Callable[[], Env] = dict,
 ) -> LaunchFunction:
     """Return f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores).
@@ -87,7 +87,7 @@ def region_function(
             walk.items(region.items, state, region.active)
             if region.tail is not None:
                 walk.tail(region.ends[0], region.tail, region.active, state)
-        known = [state.ends.get(e, x) for e, x in ends.items() if region.asks]
+        known = [state.ends.get(e, x) for e, x in ends.items() if region.polls]
         values, written = state.vals, state.stores
         return *known, *(values[v] for v in region.gives), *(written[s] for s in region.stores)
 

@@ -15,10 +15,10 @@ from typing import Any
 from recurra.codegen.aliased_stores import read_home, write_home
 from recurra.codegen.array_machine import ArrayMachine, LoopTime, MachineArray, MachineStore
 from recurra.codegen.early_exit import (
-    Ended,
+    EarlyExit,
     LastValue,
-    PastEnd,
-    endings,
+    PostExitValues,
+    early_exits,
     fillable,
     reach,
     read_inside,
@@ -79,7 +79,7 @@ class CarriedNames:
 
 
 @dataclass(frozen=True)
-class Walk:
+class ScheduleInterpreter:
     """An interpreter of a plan on a machine."""
 
     plan: StoragePlan
@@ -95,8 +95,8 @@ class Walk:
         return self.plan.statements
 
     @cached_property
-    def endings(self) -> tuple[Ended, ...]:
-        return endings(self.plan.schedule, self.plan.sizes)
+    def endings(self) -> tuple[EarlyExit, ...]:
+        return early_exits(self.plan.schedule, self.plan.sizes)
 
     def items(self, items: tuple[Item, ...], state: Scope, active: frozenset[str]) -> None:
         state.active = active
@@ -138,7 +138,7 @@ class Walk:
             conditions.append(truth if c.holds else self.machine.xp.logical_not(truth))
         run = body
         for c in reversed(conditions):
-            run = partial(self.machine.when, c, run)
+            run = partial(self.machine.cond, c, run)
         carried.update(state, run(carried.of(state)))
 
     def carried(
@@ -176,7 +176,7 @@ class Walk:
 
     def seed(self, loop: Loop, state: Scope, active: frozenset[str]) -> None:
         """Initialize the variables that enter a loop with a value: the first branch of a merge."""
-        for name, init in self.plan.seeds.get(loop.id, ()):
+        for name, init in self.plan.initial_values.get(loop.id, ()):
             if name in active:
                 state.vals[name] = self.latest(init, state)
 
@@ -241,7 +241,7 @@ class Walk:
         else:
             self.part(ending, loop, seg, state)
 
-    def ending(self, loop: Loop, active: frozenset[str], state: Scope) -> Ended | None:
+    def ending(self, loop: Loop, active: frozenset[str], state: Scope) -> EarlyExit | None:
         """The ending of a loop by data: by its own statement, or by one of a loop before it."""
         for e in self.endings:
             if e.sets(loop) and e.going in active:
@@ -251,15 +251,15 @@ class Walk:
                 return e
         return None
 
-    def past_end(self, ended: Ended, loop: Loop, active: frozenset[str], state: Scope) -> None:
+    def past_end(self, ended: EarlyExit, loop: Loop, active: frozenset[str], state: Scope) -> None:
         """Initialize a loop that runs backwards, and so starts at the end of rows."""
-        past = PastEnd(self.graph, ended, loop.dim)
+        past = PostExitValues(self.graph, ended, loop.dim)
         for n in sorted(self.plan.carried.get(loop.id, ())) if loop.step < 0 else ():
             value = past.value(n) if n in active and n in self.graph.nodes else None
             if isinstance(value, int | float):
                 state.vals[n] = full(self.plan, n, value, self.machine.xp)
 
-    def part(self, ended: Ended, loop: Loop, seg: LoopSegment[LoopTime], state: Scope) -> None:
+    def part(self, ended: EarlyExit, loop: Loop, seg: LoopSegment[LoopTime], state: Scope) -> None:
         """Run one segment of a loop, as far as rows go."""
         shifts = [loop.shift[s] for s in members(loop.body) if s in loop.shift]
         late = max(shifts)
@@ -271,18 +271,18 @@ class Walk:
             return
         end = self.steps_of(ended, loop, state)
         if loop.step > 0:
-            self.run(loop, seg.lo, self.machine.lesser(seg.hi, end + late), seg.active, state)
+            self.run(loop, seg.lo, self.machine.minimum(seg.hi, end + late), seg.active, state)
         else:
-            first = -self.machine.lesser(-seg.lo, end - (min(shifts) + 1))
+            first = -self.machine.minimum(-seg.lo, end - (min(shifts) + 1))
             self.run(loop, first, seg.hi, seg.active, state)
 
-    def steps_of(self, ended: Ended, loop: Loop, state: Scope) -> LoopTime:
+    def steps_of(self, ended: EarlyExit, loop: Loop, state: Scope) -> LoopTime:
         """The number of steps of a loop until all rows have ended."""
         unit, points = ended.units[loop.dim], state.ends[ended.going]
         return (points + (unit - 1)) // unit if unit > 1 else points
 
     def until(
-        self, ended: Ended, loop: Loop, seg: LoopSegment[LoopTime], late: int, state: Scope
+        self, ended: EarlyExit, loop: Loop, seg: LoopSegment[LoopTime], late: int, state: Scope
     ) -> None:
         """Run the segment that finds out where rows end."""
         carried, step = self.steps(loop, seg.active, state)
@@ -296,7 +296,7 @@ class Walk:
             return goes_on, time - loop.shift[ended.going] + 1, after
 
         end = state.ends.get(ended.going, ended.points)
-        end, carry = self.machine.until(
+        end, carry = self.machine.while_loop(
             loop.dim, seg.lo, seg.hi, end, late, ended.every, body, carried.of(state)
         )
         carried.update(state, carry)
@@ -309,7 +309,7 @@ class Walk:
 
     def fill(
         self,
-        ended: Ended,
+        ended: EarlyExit,
         loop: Loop,
         active: frozenset[str],
         state: Scope,
@@ -319,7 +319,7 @@ class Walk:
 
         A window is filled in as many points as it has slots: a loop backwards overwrites them.
         """
-        past, end = PastEnd(self.graph, ended, loop.dim), self.steps_of(ended, loop, state)
+        past, end = PostExitValues(self.graph, ended, loop.dim), self.steps_of(ended, loop, state)
         groups: dict[tuple[int, int | None], list[str]] = {}
         for n in fillable(self.plan, loop, active, kinds):
             if n not in state.stores:
@@ -335,23 +335,23 @@ class Walk:
 
             def body(point: LoopTime, carry: Traveling, names: list[str] = names) -> Traveling:
                 filled = [
-                    self.filled(n, loop, point, x, past, state)
+                    self.fill_point(n, loop, point, x, past, state)
                     for n, x in zip(names, carry[1], strict=True)
                 ]
                 return [], filled
 
-            last = hi if read is None else self.machine.lesser(hi, end + read)
+            last = hi if read is None else self.machine.minimum(hi, end + read)
             start = ([], [state.stores[n] for n in names])
             _, stores = self.machine.loop(loop.dim, end, last, body, start)
             state.stores.update(zip(names, stores, strict=True))
 
-    def filled(
+    def fill_point(
         self,
         name: str,
         loop: Loop,
         point: LoopTime,
         array: MachineStore,
-        past: PastEnd,
+        past: PostExitValues,
         state: Scope,
     ) -> MachineStore:
         """Fill one point of a loop in a store, for all points of the loops inside it."""
@@ -435,7 +435,7 @@ class Walk:
 
     def merge(self, node: Statement, op: Merge, state: Scope, env: Env) -> object:
         """The branch whose condition holds; several are read if that is known at run time."""
-        if node.name in self.plan.seeded:
+        if node.name in self.plan.initial_merges:
             return self.latest(node.args[1].name, state)
         conditions = [evaluate(c, env, self.machine.xp) for c in op.when]
         holds = next((k for k, c in enumerate(conditions) if c is True), len(conditions))

@@ -44,12 +44,14 @@ class Shards:
     axes: Mapping[str, int | None]
     operands: Mapping[str, tuple[bool, ...]]
 
-    def whole(self, name: str, parts: PerWorker[A_co], xp: ArrayNamespace) -> A_co:
+    def join_output(self, name: str, parts: PerWorker[A_co], xp: ArrayNamespace) -> A_co:
         """Join the parts of an output: [workers, ..] → [..]."""
         axis = self.axes[name]
         return parts[0] if axis is None else xp.concat(list(parts), axis=axis)
 
-    def together(self, call: Node, operands: Iterable[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    def join_operands(
+        self, call: Node, operands: Iterable[Sequence[np.ndarray]]
+    ) -> list[np.ndarray]:
         """Join the operands of a host call over the workers."""
         rows = zip(self.operands[call.name], operands, strict=True)
         return [np.concatenate(parts) if split else parts[0] for split, parts in rows]

@@ -53,14 +53,14 @@ def as_single_launch(plan: StoragePlan, program: Program, prices: Prices) -> Pro
     local = tuple(s for s in r.stores if not plan.stores[s].output)
     outputs = tuple(s for s in r.stores if s not in local)
     read = stores_read(plan, r.statements)
-    values = tuple(s for s in outputs if s not in read and is_made_whole(plan, s))
+    values = tuple(s for s in outputs if s not in read and is_single_value(plan, s))
     outputs = tuple(s for s in outputs if s not in values)
     # variables read before they are written belong to branches that are not taken
     r = replace(r, held=(), carried=(), gives=values, stores=outputs, local=local)
     return Program(plan, (RegionLaunch(r),), values=values)
 
 
-def is_made_whole(plan: StoragePlan, name: str) -> bool:
+def is_single_value(plan: StoragePlan, name: str) -> bool:
     """Is a store a single value, which one statement computes outside of all loops?"""
     store, (writer, *more) = plan.stores[name], plan.statements.writers[name]
     return not (
@@ -68,13 +68,13 @@ def is_made_whole(plan: StoragePlan, name: str) -> bool:
         or store.kept
         or store.tiled is not None
         or writer.where != TRUE
-        or plan.around[writer.name]
+        or plan.loops_around[writer.name]
         or is_constant(writer)
         or any(home.store == name for home in plan.homes.values())
     )
 
 
-def single_launch(
+def whole_program(
     plan: StoragePlan,
     region: Region,
     launch: Callable[..., tuple[LibraryArray, ...]],

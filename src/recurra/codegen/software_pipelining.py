@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from recurra.codegen.early_exit import endings
+from recurra.codegen.early_exit import early_exits
 from recurra.codegen.host_calls_first import calls_first
 from recurra.codegen.loop_segments import calls_host
 from recurra.ir.statement import StatementGraph
@@ -36,7 +36,7 @@ def rotated(schedule: Schedule, sizes: Mapping[str, int], groups: Collection[str
     data end, whose next step may not exist. Loops over `groups` are rotated within the loop around
     them, or interchanged with it.
     """
-    ended = endings(schedule, sizes)
+    ended = early_exits(schedule, sizes)
 
     def inside(it: Item, depth: int) -> Item:
         if isinstance(it, Exec):

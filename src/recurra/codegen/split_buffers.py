@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from recurra.codegen.loop_segments import LoopSegment, calls_host, trips
 from recurra.codegen.offloaded_samples import samplers
-from recurra.codegen.region import Region, lasting, stores_of
+from recurra.codegen.region import Region, outliving_variables, stores_of
 from recurra.cost.model import launch_ns
 from recurra.cost.prices import Prices
 from recurra.ir.expr import Expr, Sym, lin, substitute, symbols
@@ -81,7 +81,7 @@ def by_cost(plan: StoragePlan, prices: Prices) -> tuple[frozenset[str], list[str
             stores = [plan.stores[n] for n in stores_of(plan, members(x.body))]
             inputs = [s for s in stores if s.given and any(a.dim == x.dim for a in s.kept)]
             bytes_ = sum(s.type.nbytes(plan.sizes) for s in inputs)
-            arrays = len(stores) + len(lasting(plan, x))
+            arrays = len(stores) + len(outliving_variables(plan, x))
             cut, launch = bytes_ * prices.traffic, launch_ns(arrays)
             if not inputs or trips(plan.statements, x, plan.sizes) < 2:
                 continue
@@ -102,7 +102,7 @@ def turns(plan: StoragePlan, loop: Loop, seg: LoopSegment[int], counted: Collect
     inner = {s: x for x in mine for s in members((x,)) if s in seg.active}
     inward = [x for x in mine if isinstance(x, Loop) and x.dim in counted]
     steps = {loop.step, *(x.step for x in inward)}
-    carried = {*dict(plan.seeds.get(loop.id, ())), *lasting(plan, loop)}
+    carried = {*dict(plan.initial_values.get(loop.id, ())), *outliving_variables(plan, loop)}
     if not inward or steps != {1} or any(plan.statements[s].accumulates for s in seg.active):
         return False
     if not carried.isdisjoint(seg.active) or any(calls_host(plan.statements, x) for x in mine):

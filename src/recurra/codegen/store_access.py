@@ -36,7 +36,7 @@ def read(
     """Read an index of a store: slices are leading axes, in the order of dims."""
     xp = machine.xp
     if store.given and not store.kept:
-        return machine.whole(array)
+        return machine.read_all(array)
     if store.tiled is not None:
         return _arranged(machine, read_tile(machine, array, store, index, env), store, index, env)
     starts: list[LoopTime] = []

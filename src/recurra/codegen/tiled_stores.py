@@ -32,7 +32,7 @@ def written_slot(machine: ArrayMachine, axis: StoredAxis, at: LoopTime) -> LoopT
     if axis.kind != "strided":
         return slot(axis, at)
     is_kept = (axis.step - (at - axis.lo) % axis.step) // axis.step
-    return machine.lesser(slot(axis, at), is_kept * axis.slots)
+    return machine.minimum(slot(axis, at), is_kept * axis.slots)
 
 
 def place(axis: StoredAxis, at: LoopTime) -> LoopTime:
@@ -60,7 +60,7 @@ def put(
     if not axis.room:
         return machine.write(array, at(first), value)
     # Points that have no second place are written to the last one, which no range reads.
-    second = machine.lesser(first + axis.tile, axis.tile + axis.room - 1)
+    second = machine.minimum(first + axis.tile, axis.tile + axis.room - 1)
     return machine.write(array, at(first), value, at(second))
 
 

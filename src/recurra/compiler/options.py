@@ -55,18 +55,18 @@ class CompileOptions:
     """Knobs for experts; each is also an option of its own name."""
 
     @classmethod
-    def of(cls, given: Mapping[str, object]) -> CompileOptions:
+    def from_keywords(cls, given: Mapping[str, object]) -> CompileOptions:
         """The options for keywords, which include the knobs of `Tuning`."""
-        return cls().but(given)
+        return cls().with_options(given)
 
-    def but(self, given: Mapping[str, object]) -> CompileOptions:
+    def with_options(self, given: Mapping[str, object]) -> CompileOptions:
         """The options with others that keywords say."""
         own = {name: x for name, x in given.items() if name not in KNOBS}
         knobs = {name: x for name, x in given.items() if name in KNOBS}
         options = replace(self, **own)
         return replace(options, tuning=replace(options.tuning, **knobs)) if knobs else options
 
-    def filled(self, given: Mapping[str, object]) -> CompileOptions:
+    def fill_defaults(self, given: Mapping[str, object]) -> CompileOptions:
         """The options, with keywords for those that have their default."""
         default = CompileOptions()
 
@@ -74,7 +74,7 @@ class CompileOptions:
             mine, theirs = (self.tuning, default.tuning) if name in KNOBS else (self, default)
             return getattr(mine, name) == getattr(theirs, name)
 
-        return self.but({name: x for name, x in given.items() if is_default(name)})
+        return self.with_options({name: x for name, x in given.items() if is_default(name)})
 
 
 RENAMED = {  # their old names, for one release
@@ -113,9 +113,9 @@ def read_options(words: Iterable[str]) -> tuple[CompileOptions, Target]:
     named = {name: _value(text) for name, _, text in (x.partition("=") for x in words)}
     given = by_new_names(named)
     expect_known(given, ())
-    options = CompileOptions.of(given)
+    options = CompileOptions.from_keywords(given)
     target = target_of(backend_of(options.backend)) if "backend" in given else PLAIN
-    return options, options.tuning.aimed(target)
+    return options, options.tuning.override(target)
 
 
 def target_of(backend: Backend) -> Target:
@@ -132,7 +132,8 @@ def _value(text: str) -> Any:
 
 
 CHECKS = ("nan", "bounds")
-PLACEMENTS = {"mapping": "recurra.mapping.compiler_hook:mapping"}  # solvers of other packages
+# solvers of other packages
+PLACEMENTS = {"mapping": "recurra.mapping.compiler_hook:mapping"}
 
 
 def checked(options: CompileOptions) -> CompileOptions:

@@ -15,7 +15,7 @@ from recurra.ir.verify import verify
 from recurra.ops.collective import SHARD, SHARDS
 from recurra.reference import equivalence
 from recurra.transforms.compile_context import CompileContext, Pass
-from recurra.transforms.rewriter.optimization_fuel import burning
+from recurra.transforms.rewriter.optimization_fuel import limited_fuel
 
 
 class PassRow(TypedDict):
@@ -79,7 +79,7 @@ class PassManager:
         start, remarks = time.perf_counter(), len(self.decisions)
         fuel = self.cx.fuel
         empty, laws = fuel.empty, fuel.laws.copy()
-        with burning(fuel):
+        with limited_fuel(fuel):
             try:
                 after = step.run(before, self.cx)
                 if after == before and [*after.nodes] == [*before.nodes]:
@@ -129,7 +129,9 @@ class PassManager:
         written = equivalence.as_written(graph)
         self.inputs = equivalence.random_inputs(graph, self.oracle_sizes)
         order = _output_dims(graph)
-        self.answers = equivalence.answers(graph, self.oracle_sizes, order, written, self.inputs)
+        self.answers = equivalence.evaluate_outputs(
+            graph, self.oracle_sizes, order, written, self.inputs
+        )
 
     def compare(self, name: str, after: Graph) -> None:
         """Raise PassError if the answers differ from those of the first graph."""
@@ -140,7 +142,9 @@ class PassManager:
             self.one_worker = {**self.cx.sizes, SHARD: 0, SHARDS: 1}
             self.answer(first)
         sizes = self.oracle_sizes
-        answers = equivalence.answers(after, sizes, _output_dims(first), self.cx.axes, self.inputs)
+        answers = equivalence.evaluate_outputs(
+            after, sizes, _output_dims(first), self.cx.axes, self.inputs
+        )
         wrong = equivalence.difference(first, sizes, self.answers, answers)
         if wrong is None:
             return

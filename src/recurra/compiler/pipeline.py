@@ -26,14 +26,20 @@ from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node
 from recurra.ir.output_axes import Axes
 from recurra.ops.source import Input
-from recurra.schedule.allen_kennedy import schedule
+from recurra.schedule.allen_kennedy import find_schedule
 from recurra.schedule.isl_scheduler import schedule_by_isl
 from recurra.schedule.legality import violations
 from recurra.schedule.tree import Schedule, members
 from recurra.storage.arena_solvers import PlacementSolver, in_arena
 from recurra.storage.copy_coalescing import coalesced
 from recurra.storage.duplicate_stores import without_duplicates
-from recurra.storage.offload import Offload, moved, offload_of, stays, worth
+from recurra.storage.offload import (
+    Offload,
+    nothing_offloaded_remark,
+    offload_of,
+    offloaded_remarks,
+    stores_to_offload,
+)
 from recurra.storage.storage_plan import StoragePlan, make_plan
 from recurra.storage.verifier import validate
 from recurra.transforms.canonicalize.canonicalize import CANONICALIZE
@@ -98,7 +104,7 @@ PASSES: tuple[Pass, ...] = (
     SNAPSHOT_POINTS,
     FUSE_CASTS,
 )
-SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}
+SCHEDULERS = {"own": find_schedule, "isl": schedule_by_isl}
 
 
 @dataclass(frozen=True)
@@ -190,7 +196,7 @@ def compile_context(
         target,
         options.workers,
         options.groups,
-        None if offload is None else offload.wants,
+        None if offload is None else offload.selects,
     )
 
 
@@ -221,14 +227,14 @@ def _lowered(
     )
     remarks = list[str]()
     for choice in offload.choices() if offload is not None else ():
-        candidates = worth(plan, choice)
+        candidates = stores_to_offload(plan, choice)
         if not candidates:
-            remarks = [stays(plan, choice)]
+            remarks = [nothing_offloaded_remark(plan, choice)]
             continue
         program = make(offloaded=candidates, room=choice.room)
         waiting = set(program.waiting(program.main)) if program.main is not None else set[str]()
         free = {n: d for n, d in candidates.items() if n not in waiting}
-        remarks = moved(program.plan, free, choice)
+        remarks = offloaded_remarks(program.plan, free, choice)
         offloaded = {n: d for n, d in free.items() if program.plan.stores[n].room}
         if offloaded:
             cx.remark(*remarks)

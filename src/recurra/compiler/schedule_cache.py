@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Graph
-from recurra.schedule.allen_kennedy import schedule
+from recurra.schedule.allen_kennedy import find_schedule
 from recurra.schedule.tree import Schedule, phases
 from recurra.transforms.compile_context import Phase
 
@@ -45,7 +45,7 @@ class ScheduleCache:
         for entry in self.entries:
             if entry.graph is graph and entry.options == options:
                 return entry.schedule
-        new = schedule(graph, sizes, axes, guarded=guarded)
+        new = find_schedule(graph, sizes, axes, guarded=guarded)
         self.entries.append(_Entry(graph, options, new))
         return new
 

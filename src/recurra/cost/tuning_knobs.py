@@ -54,7 +54,7 @@ class Tuning:
     prices: Prices | None = None
     """Prices of work; by default those that `recurra calibrate` found on this machine."""
 
-    def aimed(self, target: Target) -> Target:
+    def override(self, target: Target) -> Target:
         """The target with the properties that are set here.
 
         If `tile_rows` is set, steps of any length are tiled.

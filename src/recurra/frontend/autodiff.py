@@ -23,7 +23,7 @@ from recurra.frontend.gradient_paths import (
     as_defined,
     decided_paths,
     dependence_conditions,
-    has_slope,
+    has_gradient,
     passing,
     paths_between,
     snapshot,
@@ -31,7 +31,7 @@ from recurra.frontend.gradient_paths import (
 )
 from recurra.frontend.index_arguments import wrap
 from recurra.frontend.inverse_reads import Inverse, invert
-from recurra.frontend.outer_products import picked, rows_bend, summed
+from recurra.frontend.outer_products import is_nonlinear_in_rows, picked, summed
 from recurra.frontend.tensor_base import Operand, Read, Tensor
 from recurra.frontend.tensor_conversion import convert, pointwise, zeros
 from recurra.ir.expr import (
@@ -40,8 +40,8 @@ from recurra.ir.expr import (
     Cmp,
     Expr,
     Sym,
+    all_of,
     between,
-    both,
     compare,
     lin,
     maximum,
@@ -243,7 +243,7 @@ class _Cotangents(Generic[Tensor]):
         for k, (a, d) in enumerate(zip(node.args, grads, strict=True)):
             if a.name in self.needed and d is not None:
                 nonzero = self.nonzero.get(node.name, TRUE)
-                when = nonzero if has_slope(d, g, [y, *xs]) else TRUE
+                when = nonzero if has_gradient(d, g, [y, *xs]) else TRUE
                 d = self._where_decided(node, a, d)
                 pulled = pull(self.builder, self.graph, node, k, d, when, nonzero)
                 if pulled is not None:
@@ -302,7 +302,7 @@ def pull(
         nonzero: the condition outside which `gradient` is 0, so that sums may omit those points.
     """
     inverses = invert(builder, graph, node, index, when)
-    bends = bool(node.args[index].slices) and rows_bend(graph, node)
+    bends = bool(node.args[index].slices) and is_nonlinear_in_rows(graph, node)
     # without free dims there is no sum that could become a recurrence: products may be split
     terms = [_term(gradient, node, inv, nonzero, bends or not inv.free) for inv in inverses]
     found = [x for x in terms if x is not None]
@@ -318,11 +318,11 @@ def _term(gradient: Tensor, node: Node, inv: Inverse, nonzero: Expr, split: bool
     if inv.ref.slices and not all(_implied(g, value.domain) for g in edges):
         # picking an element reads the value even where there is no reader
         value = _view(_ended(gradient), inv.by)
-        value, edges = _guarded(gradient.builder, value, both(*edges), inv), []
+        value, edges = _guarded(gradient.builder, value, all_of(*edges), inv), []
     for e, r in zip(inv.ref.index, inv.source, strict=True):
         if isinstance(e, Slice):
             value = _unslice(value, e, r, guards, split)
-    cond = both(*edges, *guards)
+    cond = all_of(*edges, *guards)
     if cond == FALSE:
         return None
     nonzero = substitute(nonzero, inv.by)
@@ -417,7 +417,7 @@ def _guarded(builder: GraphBuilder, value: Tensor, cond: Expr, inv: Inverse) -> 
 
 def _total(value: Tensor, inv: Inverse, nonzero: Expr, split: bool) -> Tensor:
     """Σ over the free dims, each over the tightest interval outside of which the value is 0."""
-    have, when = value.domain, both(inv.when, nonzero)
+    have, when = value.domain, all_of(inv.when, nonzero)
     varying = [r for r in inv.free if r.dim in have]
     others = (lin([(r.hi, 1), (r.lo, -1)]) for r in inv.free if r not in varying)
     count = reduce(mul, others, 1)  # of points on which the value does not depend

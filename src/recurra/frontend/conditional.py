@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recurra.analysis.data_conditions import Taken, decided, decision, is_decided, takers
+from recurra.analysis.data_conditions import (
+    UseCondition,
+    conditions_by_equation,
+    decision,
+    is_decided,
+    use_conditions,
+)
 from recurra.analysis.graph_builder import current
 from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.dims import Index
@@ -52,17 +58,17 @@ def calls_where_decided(graph: Graph) -> Graph:
     x[0] = f;  x[t] = cond(d, f, x[t-1])      →      f = call(.., t == 0 | d[t], if_=..)
     """
     unordered = without_order(graph)
-    found, nodes = decided(unordered, calls=True), dict(graph.nodes)
-    known = dict[str, frozenset[Taken]]()
+    found, nodes = conditions_by_equation(unordered, calls=True), dict(graph.nodes)
+    known = dict[str, frozenset[UseCondition]]()
     for call in graph.nodes.values():
         if not isinstance(call.op, Call) or call.op.if_ is not None:
             continue
         items = [r.name for r, _ in unordered.readers.get(call.name, ())]
         read = [r for r in items if unordered.readers[r] or r in graph.outputs]
-        taken = {x for r in read for x in takers(unordered, r, found, known)}
+        taken = {x for r in read for x in use_conditions(unordered, r, found, known)}
         if not is_decided(unordered, call.name, taken):  # then by the conditions all have in common
             common = [frozenset.intersection(*(x.by for x in taken))] if taken else []
-            taken = {Taken(by=x) for x in common if x}
+            taken = {UseCondition(by=x) for x in common if x}
         if taken:
             if_ = decision(call, taken, nodes)
             op = replace(call.op, if_=len(call.args))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from numpy.typing import ArrayLike
 
-from recurra.analysis.argument_checks import expecting
+from recurra.analysis.argument_checks import check_arguments
 from recurra.analysis.graph_builder import GraphBuilder, current, enter, leave
 from recurra.errors import DomainError, RecurraError, at_the_users_line, caller
 from recurra.frontend.dims import Index
@@ -49,7 +49,9 @@ _OPTIONS: ContextVar[Mapping[str, object]] = ContextVar("options", default={})  
 
 def compiling(**options: object) -> AbstractContextManager[None]:
     """Set defaults for the options of `ctx.compile` within the block."""
-    return _within(_OPTIONS, {**_OPTIONS.get(), **options})
+    from recurra.compiler.options import by_new_names
+
+    return _within(_OPTIONS, {**_OPTIONS.get(), **by_new_names(options)})
 
 
 Compile = Callable[["Context", Mapping[Any, Any]], Any]
@@ -77,7 +79,7 @@ class Context:
     With one dim, `as (t, T)` is enough.
     """
 
-    @partial(expecting, name="rc.Context", hint='write rc.Context(dims="b t")')
+    @partial(check_arguments, name="rc.Context", hint='write rc.Context(dims="b t")')
     def __init__(self, num_dims: int | None = None, dims: str | Sequence[str] | None = None):
         names = dims.split() if isinstance(dims, str) else dims
         self.names = None if names is None else list(names)
@@ -135,7 +137,7 @@ class Context:
         return self.builder.graph()
 
     @partial(
-        expecting,
+        check_arguments,
         name="ctx.compile",
         hint='write ctx.compile({T: 10}, backend="numpy"): options are called by name',
     )
@@ -177,7 +179,7 @@ class Context:
         from recurra.compiler.options import CompileOptions, by_new_names, expect_known
         from recurra.cost.tuning_knobs import Tuning
         from recurra.runtime.executable import Executable
-        from recurra.runtime.memory_budget import fitted
+        from recurra.runtime.memory_budget import compile_within_budget
 
         if (other := _COMPILE.get()) is not None:
             return other(self, {} if bounds is None else bounds)
@@ -196,9 +198,11 @@ class Context:
             scheduler=scheduler,
             tuning=tuning or Tuning(),
         )
-        options = options.but(more).filled(_OPTIONS.get())
+        options = options.with_options(more).fill_defaults(_OPTIONS.get())
         with at_the_users_line():
-            return fitted(lambda chosen: Executable(self.builder, sizes, chosen), options)
+            return compile_within_budget(
+                lambda chosen: Executable(self.builder, sizes, chosen), options
+            )
 
     def _sizes(self, bounds: object) -> dict[str, object]:
         """The bounds by name; raises DomainError if one of them is a dim.
@@ -231,7 +235,7 @@ class Context:
         return resolved(sizes)
 
     @partial(
-        expecting,
+        check_arguments,
         name="ctx.run",
         hint='write ctx.run({T: 10}, inputs={"x": x}): all but the bounds are called by name',
     )
@@ -421,7 +425,7 @@ def _by_variable(
 
 
 @partial(
-    expecting,
+    check_arguments,
     name="rc.jax_fn",
     hint="write y = rc.jax_fn(lambda x: x * jax.numpy.sin(x))(x)",
 )

@@ -10,7 +10,7 @@ from recurra.frontend import reshaping
 from recurra.frontend.index_arguments import condition, unwrap
 from recurra.frontend.index_keys import place_of, range_of, written
 from recurra.frontend.tensor_base import Operand, Tensor
-from recurra.frontend.tensor_conversion import assigned
+from recurra.frontend.tensor_conversion import cast_to_declared
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
 from recurra.ir.graph import Slice
@@ -38,7 +38,7 @@ def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
             "what rc.like(type, domain) declares",
         )
     assert isinstance(node.type, Type), f"{x.name} is the results of a call"
-    value = assigned(x.kind, x.name, value, node.type)
+    value = cast_to_declared(x.kind, x.name, value, node.type)
     conditions = [c for k in keys if (c := condition(k)) is not None]
     places = [unwrap(k) for k in keys if condition(k) is None] or list(node.domain.identity)
     if conditions and len(keys) == len(node.domain):
@@ -63,12 +63,12 @@ def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
             where.append(ex.compare("==", r.sym, _fixed_place(x, e, r)))
         elif c:
             inverse[r.dim] = r.sym - c
-    quasi_affine("the condition", ex.both(*conditions), here())
+    quasi_affine("the condition", ex.all_of(*conditions), here())
     where += [ex.substitute(e, inverse) for e in conditions]
     for r in node.domain:
         where += _edges(r, inverse.get(r.dim, r.sym), value.domain, node.domain, where)
     folded = ex.TRUE in conditions
-    x.builder.define(x.name, ex.both(*where), value.ref.at(inverse), folded)
+    x.builder.define(x.name, ex.all_of(*where), value.ref.at(inverse), folded)
 
 
 def _name_after_variable(target: Operand) -> None:

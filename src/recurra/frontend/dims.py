@@ -151,10 +151,10 @@ class Index(BareIndex):
         return NotImplemented if left is None or right is None else Index(join(left, right))
 
     def __and__(self, other: Index | bool) -> Index:
-        return self._joined(other, ex.both)
+        return self._joined(other, ex.all_of)
 
     def __or__(self, other: Index | bool) -> Index:
-        return self._joined(other, ex.either)
+        return self._joined(other, ex.any_of)
 
     __rand__, __ror__ = __and__, __or__
 

@@ -8,7 +8,7 @@ from keyword import iskeyword
 from string import ascii_letters
 from typing import Any
 
-from recurra.analysis.argument_checks import expecting
+from recurra.analysis.argument_checks import check_arguments
 from recurra.analysis.graph_builder import GraphBuilder, current
 from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.axes import axis_of
@@ -94,7 +94,7 @@ def type_of(of: object) -> Type:
     return found
 
 
-@partial(expecting, name="rc.like", hint="write x = rc.like(rc.f32[3], (t,))")
+@partial(check_arguments, name="rc.like", hint="write x = rc.like(rc.f32[3], (t,))")
 def like(of: object, domain: Dims = (), name: str | None = None) -> RecurrentTensor:
     """Declare a tensor of a type (or a space with a `.type`), to be defined by x[b, i, 0] = ...
 
@@ -152,7 +152,7 @@ def value(x: object, dtype: str | Dtype = "f32") -> RecurrentTensor:
     return as_tensor(x, dtype)
 
 
-@partial(expecting, name="rc.input", hint='write x = rc.input(rc.f32[3], (t,), name="x")')
+@partial(check_arguments, name="rc.input", hint='write x = rc.input(rc.f32[3], (t,), name="x")')
 def input(of: object, domain: Dims = (), name: str | None = None) -> RecurrentTensor:
     """Declare an input: a tensor whose values at all points the caller passes to `run(inputs=..)`.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from recurra.analysis.data_conditions import Decided, decided
+from recurra.analysis.data_conditions import Decided, conditions_by_equation
 from recurra.analysis.demanded_points import demanded
 from recurra.analysis.graph_builder import Branch, GraphBuilder, disjoint
 from recurra.frontend.tensor_base import Operand
-from recurra.ir.expr import Expr, Logic, both
+from recurra.ir.expr import Expr, Logic, all_of
 from recurra.ir.graph import Graph, Node, Ref, index_symbols
 from recurra.ir.order import postorder
 from recurra.ir.types import Domain, Tuple, is_float
@@ -92,7 +92,7 @@ def dependence_conditions(graph: Graph, loss: str, through: set[str]) -> Mapping
 
 def decided_paths(graph: Graph, loss: str, through: set[str]) -> Mapping[str, Decided]:
     """The conditions on data without which a loss does not depend on an equation of `through`."""
-    return decided(_of_paths(graph, loss, through))
+    return conditions_by_equation(_of_paths(graph, loss, through))
 
 
 def _of_paths(graph: Graph, loss: str, through: set[str]) -> Graph:
@@ -106,10 +106,10 @@ def without_implied(condition: Expr, domain: Domain) -> Expr:
     parts = (condition,)
     if isinstance(condition, Logic) and condition.op == "&":
         parts = condition.args
-    return both(*(c for c in parts if not isl.always(c, domain)))
+    return all_of(*(c for c in parts if not isl.always(c, domain)))
 
 
-def has_slope(cotangent: Operand, read: Operand, operands: Sequence[Operand]) -> bool:
+def has_gradient(cotangent: Operand, read: Operand, operands: Sequence[Operand]) -> bool:
     """Does a cotangent depend on one of the operands, and not only on the cotangent `read`?
 
     Only then may its slope be infinite.

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.analysis.argument_checks import WrongCall, expecting
+from recurra.analysis.argument_checks import WrongCall, check_arguments
 from recurra.analysis.demanded_points import branch_conditions
 from recurra.analysis.graph_builder import current
 from recurra.errors import Loc, RecurraError, ShapeError, here
@@ -26,7 +26,7 @@ from recurra.frontend.functions import call as emit_call
 from recurra.frontend.functions import dims_of, type_of
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.frontend.tensor_base import union
-from recurra.ir.expr import TRUE, Expr, both, compare, negate
+from recurra.ir.expr import TRUE, Expr, all_of, compare, negate
 from recurra.ir.graph import Graph, Node
 from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.ir.user_objects import HostFunction
@@ -86,7 +86,7 @@ class Host:
 
 
 @partial(
-    expecting,
+    check_arguments,
     name="rc.call",
     hint="write y = rc.call(lambda x: np.sort(x), rc.f32[3], x), with the type of what it gives",
 )
@@ -188,7 +188,7 @@ def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:
     builder = current()
     node = builder.declare_choice(name, outer, Type("i32"))
     token = RecurrentTensor(builder, node.ref)
-    token[Index(both(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
+    token[Index(all_of(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
     return token
 
 
@@ -202,7 +202,7 @@ def in_order(token: RecurrentTensor, after: RecurrentTensor, outer: Domain) -> N
         inner = list(outer)[k + 1 :]
         ends: dict[str, Expr | int] = within | {q.dim: q.hi - 1 for q in inner}
         index = tuple(ends.get(q.dim, q.sym - 1 if q == r else q.sym) for q in after.domain)
-        when = both(compare(">", r.sym, r.lo), *(compare("==", q.sym, q.lo) for q in inner))
+        when = all_of(compare(">", r.sym, r.lo), *(compare("==", q.sym, q.lo) for q in inner))
         token[Index(when)] = after[index]
 
 

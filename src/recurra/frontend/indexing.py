@@ -119,7 +119,7 @@ def _around(
             facts=f"it is {expr}, {expr + size} or {expr - size}, for every {size} of at least 1",
             hint=_roll_hint(tensor, keys, place, expr, size),
         )
-    cases = ((early, expr + size), (late, expr - size), (ex.negate(ex.either(early, late)), expr))
+    cases = ((early, expr + size), (late, expr - size), (ex.negate(ex.any_of(early, late)), expr))
     needed = [(when, e) for when, e in cases if not isl.always(ex.negate(when), box)]
     at = [(when, read(tensor, (*keys[:place], wrap(e), *keys[place + 1 :]))) for when, e in needed]
     if len(at) == 1:

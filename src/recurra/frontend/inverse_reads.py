@@ -14,7 +14,7 @@ from recurra.analysis.graph_builder import GraphBuilder
 from recurra.cost.thresholds import MAX_READERS
 from recurra.frontend.gradient_paths import without_implied
 from recurra.ir.dims import Role
-from recurra.ir.expr import TRUE, Expr, Ext, Sym, between, both, compare, lin, substitute, symbols
+from recurra.ir.expr import TRUE, Expr, Ext, Sym, all_of, between, compare, lin, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain, Range, is_shift
 from recurra.polyhedral import isl
@@ -51,14 +51,14 @@ def invert(
     left = (r for r in node.domain if r.dim not in fixed)
     free = {r.dim: _distinct(builder, r, source, node.domain) for r in left}
     by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in free.items()}}
-    chosen = both(when, merge_condition(node, index) or TRUE)
+    chosen = all_of(when, merge_condition(node, index) or TRUE)
     whole = Inverse(source, tuple(free.values()), fixed, by, ref.at(by), substitute(chosen, by))
     few = {p: found for p, r in free.items() if (found := _few(whole, r))}
     out: list[Inverse] = []
     for points in product(*few.values()):
         at = {**by, **dict(zip(few, (e for e, _ in points), strict=True))}
         rest = tuple(r for p, r in free.items() if p not in few)
-        there, inside = substitute(chosen, at), both(*(c for _, c in points))
+        there, inside = substitute(chosen, at), all_of(*(c for _, c in points))
         there = without_implied(there, source) if few else there
         out.append(Inverse(source, rest, fixed, at, ref.at(at), there, inside))
     return out
@@ -82,7 +82,7 @@ def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
     found = next((n for n in range(1, limit + 1) if holds(compare("<=", count, n))), 0)
     points = [lin([(lo, 1), (k, 1)]) for k in range(found)]
     ends = (between(e, extent.lo, extent.hi) for e in points)
-    inside = [both(*(c for c in pair if not holds(c))) for pair in ends]
+    inside = [all_of(*(c for c in pair if not holds(c))) for pair in ends]
     return list(zip(points, inside, strict=True))
 
 

@@ -6,9 +6,9 @@ from recurra.errors import ShapeError
 from recurra.frontend.tensor_base import Operand, Tensor
 from recurra.frontend.tensor_conversion import (
     always_equal,
-    dropped,
     points_for_elements,
     promote,
+    squeezed,
     with_size,
 )
 from recurra.ir.expr import Expr
@@ -65,4 +65,4 @@ def _without_ones(
     lead = len(batches) - len(own)
     ones = tuple(k for k, n in enumerate(own) if n == 1 and batches[lead + k] != 1)
     labels = "".join(LETTERS[lead + k] for k in range(len(own)) if k not in ones)
-    return dropped(tensor, ones), labels
+    return squeezed(tensor, ones), labels

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 
-from recurra.analysis.argument_checks import F, WrongCall, expecting
+from recurra.analysis.argument_checks import F, WrongCall, check_arguments
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def operator(
         OPERATORS[row.key] = row
         is_method = not ours.startswith("rc.")
         named = _by_any_name(
-            function, expecting(function, row.key, f"write {ours}", is_method=is_method)
+            function, check_arguments(function, row.key, f"write {ours}", is_method=is_method)
         )
         return named if positions is None else _one_result(named, row, positions)
 

@@ -82,7 +82,7 @@ def summed(value: Tensor, ranges: tuple[Index, ...]) -> Tensor | None:
     return value.apply(replace(found[1], labels=f"{','.join(labels)}->{out}"), *args)
 
 
-def rows_bend(graph: Graph, node: Node) -> bool:
+def is_nonlinear_in_rows(graph: Graph, node: Node) -> bool:
     """Do the ragged rows connected to an equation pass through a nonlinear operator?
 
     If not, they are sums of products of reads, which passes turn into recurrences.

@@ -13,7 +13,7 @@ from recurra.frontend.axes import Axes, axes_of, axis_of
 from recurra.frontend.index_arguments import Size, unwrap
 from recurra.frontend.operator_table import operator
 from recurra.frontend.tensor_base import Operand, Tensor
-from recurra.frontend.tensor_conversion import convert, dropped, pointwise, positions
+from recurra.frontend.tensor_conversion import convert, pointwise, positions, squeezed
 from recurra.ir.expr import Expr, div, mul
 from recurra.ir.op import LETTERS
 from recurra.ops import elementwise as el
@@ -99,7 +99,7 @@ def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
                 facts=f"the tensor is {x!r}",
                 hint=f"an element of it is x.index(0, axis={a})",
             )
-    return dropped(x, axes)
+    return squeezed(x, axes)
 
 
 @operator("x.flip(axis=0)", "np.flip", "torch.flip")
@@ -229,7 +229,7 @@ def broadcast_to(x: Tensor, shape: Sequence[Size]) -> Tensor:
     if kept == full:
         return x
     new = tuple(n for c, n in zip(full, sizes, strict=True) if c not in kept)
-    return x.apply(movement.Expand(labels=f"{kept}->{full}", sizes=new), dropped(x, ones))
+    return x.apply(movement.Expand(labels=f"{kept}->{full}", sizes=new), squeezed(x, ones))
 
 
 def diagonal(x: Tensor, labels: str) -> tuple[Tensor, str]:

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
-from recurra.analysis.argument_checks import expecting
+from recurra.analysis.argument_checks import check_arguments
 from recurra.errors import RecurraError
 from recurra.frontend import autodiff, definitions, ordering, reductions, reshaping
 from recurra.frontend import indexing as brackets
@@ -381,7 +381,7 @@ class RecurrentTensor(Read, OpaqueTensor):
         return out.apply(movement.Transpose(order=tuple(left.index(c) for c in want)), out)
 
     @partial(
-        expecting,
+        check_arguments,
         name="loss.backward",
         hint="write x[0:T].sum().backward(wrt=[x]) for the gradients of x; without wrt they are "
         "those of all parameters",

@@ -131,13 +131,13 @@ def pointwise(kind: type[Tensor], op: type[Elementwise], *xs: object) -> Tensor:
     for k, x in enumerate(tensors):
         axes = LETTERS[rank - len(x.shape) : rank]
         ones = tuple(a for a, c in enumerate(axes) if x.shape[a] == 1 and widest[c] != 1)
-        tensors[k] = dropped(x, ones)  # they broadcast
+        tensors[k] = squeezed(x, ones)  # they broadcast
         ins.append("".join(c for a, c in enumerate(axes) if a not in ones))
     labels = join_labels(tuple(ins), LETTERS[:rank])
     return tensors[0].apply(op(labels=labels), *tensors)
 
 
-def dropped(x: Tensor, ones: tuple[int, ...]) -> Tensor:
+def squeezed(x: Tensor, ones: tuple[int, ...]) -> Tensor:
     """Drop axes of size 1."""
     if not ones:
         return x
@@ -223,7 +223,7 @@ def _strong_type(value: object) -> str | None:
     return array_type(value) if _is_array(value) else None
 
 
-def assigned(kind: type[Tensor], name: str, x: object, want: Type) -> Tensor:
+def cast_to_declared(kind: type[Tensor], name: str, x: object, want: Type) -> Tensor:
     """Cast the value of a branch of `name` to its type; raise ShapeError if that narrows it."""
     have = _strong_type(x) or _weak_kind(x)
     is_number = _strong_type(x) is None

@@ -293,12 +293,12 @@ def between(expr: Expr | int, lo: Expr | int, hi: Expr | int) -> tuple[Expr, Exp
     return compare(">=", expr, lo), compare("<", expr, hi)
 
 
-def both(*conditions: Expr) -> Expr:
+def all_of(*conditions: Expr) -> Expr:
     """The flattened conjunction, without terms that are true."""
     return _logic("&", conditions)
 
 
-def either(*conditions: Expr) -> Expr:
+def any_of(*conditions: Expr) -> Expr:
     """The flattened disjunction, without terms that are false."""
     return _logic("|", conditions)
 
@@ -321,14 +321,14 @@ def negate(condition: Expr) -> Expr:
         return condition.args[0]
     if isinstance(condition, Logic):
         parts = [negate(a) for a in condition.args]
-        return either(*parts) if condition.op == "&" else both(*parts)
+        return any_of(*parts) if condition.op == "&" else all_of(*parts)
     return Logic("~", (condition,))
 
 
-def pinned(when: Expr | None, dim: str) -> Expr | int | None:
+def fixed_value(when: Expr | None, dim: str) -> Expr | int | None:
     """The e for which the condition implies dim == e, or None."""
     if isinstance(when, Logic) and when.op == "&":
-        return next((e for c in when.args if (e := pinned(c, dim)) is not None), None)
+        return next((e for c in when.args if (e := fixed_value(c, dim)) is not None), None)
     if isinstance(when, Cmp) and when.op == "==" and when.a == Sym(dim):
         return when.b
     return None
@@ -367,7 +367,7 @@ def rebuild(expr: Expr | int, function: Callable[[Expr | int], Expr | int]) -> A
             return negate(rebuild_condition(a, function))
         case Logic(op=op, args=args):
             parts = [rebuild_condition(a, function) for a in args]
-            return both(*parts) if op == "&" else either(*parts)
+            return all_of(*parts) if op == "&" else any_of(*parts)
         case _:
             return expr
 
@@ -455,8 +455,8 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Mult: mul,
     ast.FloorDiv: div,
     ast.Mod: mod,
-    ast.BitAnd: both,
-    ast.BitOr: either,
+    ast.BitAnd: all_of,
+    ast.BitOr: any_of,
 }
 COMPARISONS: dict[type, str] = {
     ast.Eq: "==",

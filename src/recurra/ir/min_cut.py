@@ -28,7 +28,7 @@ class Network:
         forward[sink] = min(UNBOUNDED, forward.get(sink, 0) + int(max(0.0, cost) * self.unit))
         backward.setdefault(source, 0)
 
-    def one_side(self) -> tuple[set[Hashable], float]:
+    def source_side(self) -> tuple[set[Hashable], float]:
         """Return the smallest ONE side of a minimum cut, and the cost of the cut.
 
         The cost is the maximum flow from ONE to OTHER (Dinic, 1970).

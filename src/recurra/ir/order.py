@@ -87,7 +87,7 @@ def topological(nodes: Sequence[N], before: Callable[[N], Iterable[N]]) -> list[
     return [p[0] for p in parts]
 
 
-def soonest(nodes: Iterable[N], waits: Sequence[tuple[N, N, int]]) -> dict[N, int] | None:
+def earliest_times(nodes: Iterable[N], waits: Sequence[tuple[N, N, int]]) -> dict[N, int] | None:
     """The smallest shifts of nodes, in steps; None if a cycle reads its own future.
 
     In each (source, sink, lag), the sink reads the value from `lag` steps before, so that its shift

@@ -17,7 +17,7 @@ Axes = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredAxes:
     """A callable that lays out an array [*dims, *axes] as [*before, *spatial]."""
 
     order: tuple[int, ...]
@@ -33,7 +33,7 @@ class Restored:
         return xp.reshape(array, (*shape, *sizes))
 
 
-def restored(graph: Graph, before: tuple[str, ...], axes: Axes) -> Restored:
+def restore_functions(graph: Graph, before: tuple[str, ...], axes: Axes) -> RestoredAxes:
     """Return the callable that lays out an array [*dims, *axes] as [*before, *spatial].
 
     A dim that `graph` splits into groups becomes one axis again.
@@ -42,7 +42,7 @@ def restored(graph: Graph, before: tuple[str, ...], axes: Axes) -> Restored:
     split = [[d] if d in have else _halves(graph, d) for d in before]
     order = [have.index(d) for parts in split for d in parts]
     order += [k for k, d in enumerate(have) if d == ""]
-    return Restored(tuple(order), tuple(map(len, split)))
+    return RestoredAxes(tuple(order), tuple(map(len, split)))
 
 
 def turned(array: A, order: tuple[int, ...], xp: ArrayNamespace) -> A:

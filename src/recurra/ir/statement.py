@@ -21,7 +21,7 @@ from functools import cached_property
 
 from recurra.errors import Loc
 from recurra.ir.dims import Declarations, Dim
-from recurra.ir.expr import TRUE, Expr, Sym, both
+from recurra.ir.expr import TRUE, Expr, Sym, all_of
 from recurra.ir.graph import Ref, Slice, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range
@@ -77,7 +77,7 @@ class Statement:
     where: Expr = TRUE
     accumulates: bool = False
     decided_by: tuple[DataCondition, ...] = ()
-    asks: bool = False
+    polls: bool = False
     loc: Loc | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -88,7 +88,7 @@ class Statement:
     @property
     def operands(self) -> tuple[Ref, ...]:
         """The operands of the op: `args` without the conditions."""
-        return self.args[: -len(self.decided_by)] if self.asks else self.args
+        return self.args[: -len(self.decided_by)] if self.polls else self.args
 
     @property
     def places(self) -> tuple[Expr | int, ...]:
@@ -115,7 +115,7 @@ class Statement:
     def condition(self, index: int) -> Expr:
         """The condition under which operand `index` is read."""
         when: tuple[Expr, ...] = getattr(self.op, "when", ())
-        return both(self.where, when[index]) if index < len(when) else self.where
+        return all_of(self.where, when[index]) if index < len(when) else self.where
 
     @property
     def target(self) -> str:

@@ -40,7 +40,7 @@ MASKED = -1e30  # a finite score without weight
 
 
 @dataclass(frozen=True)
-class Past:
+class CachedPast:
     """The past of a position.
 
     Args:
@@ -76,7 +76,7 @@ class KeyValues:
 
     k: Tensor
     v: Tensor
-    seen: Tensor | None = None
+    mask: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,12 @@ class Scores:
 
 
 def attend(
-    pattern: Pattern, scores: Scores, past: Past, queries: Tensor, keys: Tensor, values: Tensor
+    pattern: Pattern,
+    scores: Scores,
+    past: CachedPast,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
 ) -> Tensor:
     """Attend with q [KV, G, HD] to k and v [KV, HD] over the dims of `past`; returns [KV, G, HD].
 
@@ -106,7 +111,7 @@ def attend(
     return _linear(past, queries, keys, values)
 
 
-def parts(pattern: Pattern, past: Past, keys: Tensor, values: Tensor) -> Iterator[KeyValues]:
+def parts(pattern: Pattern, past: CachedPast, keys: Tensor, values: Tensor) -> Iterator[KeyValues]:
     """Yield the keys and values that position t attends to, in parts."""
     if past.end is not None:
         every = slice(0, past.end)
@@ -128,7 +133,7 @@ def parts(pattern: Pattern, past: Past, keys: Tensor, values: Tensor) -> Iterato
         yield KeyValues(k, v, outside)
 
 
-def mask(pattern: Pattern, past: Past, places: Tensor) -> Tensor:
+def mask(pattern: Pattern, past: CachedPast, places: Tensor) -> Tensor:
     """The mask of the places [n] that a position attends to, as data."""
     own = past.place
     before = (places >= 0) & (places <= own)
@@ -147,7 +152,7 @@ def mask(pattern: Pattern, past: Past, places: Tensor) -> Tensor:
             return (places >= 0) & ((places <= own) | (places < length))
 
 
-def spans(pattern: Pattern, past: Past) -> list[slice]:
+def spans(pattern: Pattern, past: CachedPast) -> list[slice]:
     """The disjoint ranges of positions that position t attends to.
 
     With ragged rows they are supersets, without the sinks. Raises RecurraError for `Prefix`, which
@@ -177,7 +182,7 @@ def spans(pattern: Pattern, past: Past) -> list[slice]:
             )
 
 
-def first_places(past: Past, tensor: Tensor, count: int) -> Tensor:
+def first_places(past: CachedPast, tensor: Tensor, count: int) -> Tensor:
     """`tensor` at the first places of each row, [count, ..]; zero for places still to come."""
     here = rc.constant(np.arange(count, dtype=np.int32)) == past.place
     shape = (count, *tensor.shape)
@@ -196,7 +201,7 @@ def _softmax_attention(scores: Scores, queries: Tensor, parts: Sequence[KeyValue
         s = rc.einsum("kgd,nkd->kgn", queries * scores.scale, part.k)
         if scores.cap is not None:
             s = (s / scores.cap).tanh() * scores.cap
-        by_part.append(s if part.seen is None else rc.where(part.seen, s, MASKED))
+        by_part.append(s if part.mask is None else rc.where(part.mask, s, MASKED))
     single = len(by_part) == 1
     weights = softmax(by_part[0] if single else rc.concat(by_part, axis=2), scores.sinks)
     out: list[Tensor] = []
@@ -221,7 +226,7 @@ def column(tensor: Tensor) -> Tensor:
     return tensor.reshape(*tensor.shape, 1)
 
 
-def _linear(past: Past, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def _linear(past: CachedPast, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     features = phi(keys.cast("f32") if keys.dtype == "bf16" else keys)
     if past.ragged:
         features = rc.where(past.place >= 0, features, 0.0)

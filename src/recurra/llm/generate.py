@@ -25,7 +25,7 @@ from recurra.llm.patterns import Pattern, SlidingWindow
 from recurra.llm.program import UNKNOWN, DecoderProgram, Form, write
 from recurra.llm.sampling import Sampling
 from recurra.llm.store_budget import StoreRow, expect_room
-from recurra.llm.tokenization import Decoder, encode, tokenizer
+from recurra.llm.tokenization import StreamingDetokenizer, encode, tokenizer
 from recurra.llm.weights import Weights
 from recurra.support.free_memory import free_bytes
 
@@ -73,7 +73,7 @@ class Request:
 Prompts = str | Sequence[int] | Sequence[str | Sequence[int]]
 
 
-def each(prompts: Any) -> list[str | Sequence[int]]:
+def as_prompt_list(prompts: Any) -> list[str | Sequence[int]]:
     """The prompts as a list; a single one may be a text, or a list or an array of tokens."""
     prompts = _listed(prompts)
     rows: list[Any] = list(map(_listed, prompts)) if _has_order(prompts) else [prompts]
@@ -115,7 +115,7 @@ def _has_order(value: object) -> TypeGuard[Iterable[object]]:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | Set)
 
 
-def requested(ask: Request, options: Mapping[str, object]) -> Request:
+def with_overrides(ask: Request, options: Mapping[str, object]) -> Request:
     """A request with other fields; `eos` and `stop` may be a single one.
 
     Raises RecurraError for an unknown field or an illegal value.
@@ -208,7 +208,7 @@ class Generator:
 
     def encode(self, prompts: str | Sequence[str]) -> list[list[int]]:
         """Encode each text, or a single one."""
-        names = _names(len(texts := each(prompts)), "the prompt")
+        names = _names(len(texts := as_prompt_list(prompts)), "the prompt")
         for text in texts:
             if not isinstance(text, str):
                 raise RecurraError.at_user_line(
@@ -220,7 +220,7 @@ class Generator:
         self, prompts: Prompts, ask: Request | None = None, **options: object
     ) -> list[Completion]:
         """Continue one or several prompts, texts or tokens; options are fields of `Request`."""
-        prompts = each(prompts)
+        prompts = as_prompt_list(prompts)
         rows: list[list[Piece]] = [[] for _ in prompts]
         for piece in self.stream(prompts, ask, **options):
             rows[piece.row].append(piece)
@@ -234,8 +234,8 @@ class Generator:
         Raises RecurraError before anything is computed for missing prompts, unknown tokens, or
         prompts that exceed the model's positions.
         """
-        ask = requested(ask or Request(), options)
-        prompts = each(prompts)
+        ask = with_overrides(ask or Request(), options)
+        prompts = as_prompt_list(prompts)
         texts = [p for p in prompts if isinstance(p, str)]
         rows = [
             encode(self.tokenizer, p, name) if isinstance(p, str) else [int(x) for x in p]
@@ -255,7 +255,7 @@ class Generator:
     ) -> Iterator[Piece]:
         form = program.form
         decoders = {
-            row: Decoder(self.tokenizer, ask.stop, prompt) if decode else None
+            row: StreamingDetokenizer(self.tokenizer, ask.stop, prompt) if decode else None
             for row, prompt in enumerate(rows)
         }
         for first, results in program.launches(ask.seed, inputs):
@@ -376,7 +376,7 @@ def _completion(row: Sequence[Piece]) -> Completion:
 def _piece(
     results: dict[str, np.ndarray],
     row: int,
-    decoder: Decoder | None,
+    decoder: StreamingDetokenizer | None,
     eos: Sequence[int],
     last: bool,
 ) -> Piece:

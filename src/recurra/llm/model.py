@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import recurra as rc
-from recurra.llm.attention import Past, Scores, attend
+from recurra.llm.attention import CachedPast, Scores, attend
 from recurra.llm.config import DecoderConfig, Layer
 from recurra.llm.patterns import Pattern
 from recurra.llm.rope import Rope
-from recurra.llm.weights import Weights, of_all, weight_types
+from recurra.llm.weights import Weights, is_global, weight_types
 
 if TYPE_CHECKING:
     from recurra import Tensor
@@ -96,7 +96,7 @@ class Model:
     def layer(self, tensor: Tensor, layer: Layer, at: int | None) -> Tensor:
         """x [D] → x [D]: attention, then the MLP, each with a residual connection."""
         c = self.config
-        names = [n for n in weight_types(c, self.dtype) if not of_all(n)]
+        names = [n for n in weight_types(c, self.dtype) if not is_global(n)]
         weight = {n: self.weight(n, at).cast("f32") for n in names}
         h = rms_norm(tensor, weight["ln1"], c)
         a = self.attention(h, weight, layer.pattern, self.angles(layer.rope, at), at)
@@ -126,7 +126,7 @@ class Model:
         sinks = weight["sinks"].reshape(kv, heads // kv) if c.sink_logits else None
         k, v = self.named(k, "k", at), self.named(v, "v", at)
         scores = Scores(c.score_scale, c.score_cap, sinks)
-        past = Past(self.dims, self.place, self.ragged, self.end)
+        past = CachedPast(self.dims, self.place, self.ragged, self.end)
         if at is None and period(c.layers) > 1:
             y = self.attend_by_layer(scores, past, q, k, v)
         else:
@@ -134,7 +134,7 @@ class Model:
         return linear(y.reshape(heads * size), weight, "o")
 
     def attend_by_layer(
-        self, scores: Scores, past: Past, queries: Tensor, keys: Tensor, values: Tensor
+        self, scores: Scores, past: CachedPast, queries: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
         """Attention by the pattern of each layer l, which depends on l % n only."""
         l, n = self.dims[1], period(self.config.layers)  # noqa: E741
@@ -184,7 +184,7 @@ class Model:
     def weight(self, name: str, at: int | None = None) -> Tensor:
         """An input for a weight of all layers together, of layer `at`, or of each point of l."""
         dtype, shape = weight_types(self.config, self.dtype)[name]
-        if of_all(name):
+        if is_global(name):
             domain, own, key = (), shape, name
         elif self.unrolled:
             domain, own, key = (), shape[1:], f"{name}_{at}"

@@ -20,7 +20,7 @@ import recurra as rc
 from recurra.llm.config import DecoderConfig, Layer
 from recurra.llm.model import Model
 from recurra.llm.patterns import Causal, Prefix, Sinks
-from recurra.llm.sampling import LARGEST, Kind, Sampling, SamplingInputs, choose
+from recurra.llm.sampling import LARGEST, Sampling, SamplingInputs, SamplingStages, choose
 from recurra.llm.store_budget import StoreRow
 from recurra.llm.weights import Weights
 from recurra.report.html import code, folds_html, table
@@ -41,7 +41,7 @@ class Form:
     rows: int
     prompt: int  # positions, P
     steps: int  # T: the tokens at P .. T are generated
-    kind: Kind = field(default_factory=Kind)
+    kind: SamplingStages = field(default_factory=SamplingStages)
     ragged: bool = False
     logprobs: bool = False
     logits: bool = False  # output those of every position: [B, T, V]
@@ -138,7 +138,9 @@ def write(
     It is UNKNOWN where logits are NaN or inf. Depending on the form, `logprob`, f32[] of that
     token, and all `logits`, f32[V], are outputs, too.
     """
-    config = replace(config, layers=tuple(within(layer, form.steps) for layer in config.layers))
+    config = replace(
+        config, layers=tuple(clamp_pattern(layer, form.steps) for layer in config.layers)
+    )
     has_prefix = any(isinstance(layer.pattern, Prefix) for layer in config.layers)
     words = ["b", *([] if form.unrolled else ["l"]), *(["p"] if has_prefix else []), "t"]
     ctx = rc.Context(dims=" ".join(words))
@@ -153,10 +155,10 @@ def write(
         u = None
         if form.kind.drawn:  # by the place in a row: draws do not depend on other rows
             u = rc.uniform((b,), (form.steps,)).take(rc.maximum(place, 0))
-        seen = seen_of(tok, place, (b, t), config.vocab_size) if form.kind.penalized else None
+        seen = history_mask(tok, place, (b, t), config.vocab_size) if form.kind.penalized else None
         follows, steps = choose(logits, settings, u, seen), form.steps
         if form.eos:
-            ended = ended_of(tok, form.eos, (b, t), P)
+            ended = finished_mask(tok, form.eos, (b, t), P)
             follows = rc.where(ended, form.pad, follows)
             if form.until:
                 steps = rc.until(ended | is_any(follows, form.eos), P - 1, max=form.steps)
@@ -193,15 +195,15 @@ def decoder(
     """
     b, t = axes["b"][0], axes["t"][0]
     pad = rc.input(rc.i32, (b,), name="pad") if form.ragged else None
-    place = place_of(t, pad)
+    place = positions_of(t, pad)
     dims = (b, t) if form.unrolled else (b, axes["l"][0], t)
-    length = place_of(P, pad)
+    length = positions_of(P, pad)
     if "p" not in axes:
         model = Model(config, dims, place, form.ragged, dtype, None, length)
         logits = model.logits(tok)
         return model, place, logits, logits
     p = axes["p"][0]
-    early = Model(config, (*dims[:-1], p), place_of(p, pad), form.ragged, dtype, P, length)
+    early = Model(config, (*dims[:-1], p), positions_of(p, pad), form.ragged, dtype, P, length)
     first = early.logits(prompt)
     late = tuple(
         replace(x, pattern=Causal()) if isinstance(x.pattern, Prefix) else x for x in config.layers
@@ -214,7 +216,7 @@ def decoder(
     return model, place, logits, every
 
 
-def place_of(t: Any, pad: Tensor | None) -> Tensor:
+def positions_of(t: Any, pad: Tensor | None) -> Tensor:
     """The place of position t in its row, i32[]."""
     place = rc.value(t, "i32")
     return place if pad is None else place - pad
@@ -229,7 +231,7 @@ def next_positions(tensor: Tensor, dims: tuple[Any, Any], P: Any) -> Tensor:
     return out
 
 
-def within(layer: Layer, steps: int) -> Layer:
+def clamp_pattern(layer: Layer, steps: int) -> Layer:
     """The layer with a pattern for so many positions: sinks and a window of all are causal."""
     pattern = layer.pattern
     if isinstance(pattern, Sinks) and pattern.width >= steps:
@@ -244,17 +246,17 @@ def is_any(tok: Tensor, tokens: Sequence[int]) -> Tensor:
     return reduce(or_, hits)
 
 
-def ended_of(tok: Tensor, eos: Sequence[int], dims: tuple[Any, Any], P: Any) -> Tensor:
+def finished_mask(tok: Tensor, eos: Sequence[int], dims: tuple[Any, Any], P: Any) -> Tensor:
     """bool[] over (b, t): true if an end token is at or before t, not counting the prompt."""
-    return ever(is_any(tok, eos) & rc.value(dims[1] >= P), dims, "ended")
+    return cumulative_any(is_any(tok, eos) & rc.value(dims[1] >= P), dims, "ended")
 
 
-def seen_of(tok: Tensor, place: Tensor, dims: tuple[Any, Any], size: int) -> Tensor:
+def history_mask(tok: Tensor, place: Tensor, dims: tuple[Any, Any], size: int) -> Tensor:
     """bool[V] over (b, t): the tokens at or before t."""
-    return ever((tok.one_hot(size) > 0.0) & (place >= 0), dims, "seen")
+    return cumulative_any((tok.one_hot(size) > 0.0) & (place >= 0), dims, "seen")
 
 
-def ever(tensor: Tensor, dims: tuple[Any, Any], name: str) -> Tensor:
+def cumulative_any(tensor: Tensor, dims: tuple[Any, Any], name: str) -> Tensor:
     """Tell whether a condition held at or before t, element by element."""
     # All of it is defined at t = 0, so that the loop's statements start together and run in chunks.
     b, t = dims

@@ -54,9 +54,9 @@ class Sampling:
                 raise RecurraError.at_user_line(f"{name} is {value!r}, and must be {limit}")
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SamplingStages:
         filtered = bool(self.top_k or self.top_p < 1 or self.min_p) and self.temperature > 0
-        return Kind(self.temperature > 0, filtered, self.repetition_penalty != 1)
+        return SamplingStages(self.temperature > 0, filtered, self.repetition_penalty != 1)
 
 
 def _in_32_bits(value: Any) -> float:
@@ -65,23 +65,23 @@ def _in_32_bits(value: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Kind:
+class SamplingStages:
     """The parts of sampling that a program has."""
 
     drawn: bool = False
     filtered: bool = False
     penalized: bool = False
 
-    def __or__(self, other: Kind) -> Kind:
+    def __or__(self, other: SamplingStages) -> SamplingStages:
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
-        return Kind(*(a or b for a, b in pairs))
+        return SamplingStages(*(a or b for a, b in pairs))
 
 
 @dataclass(frozen=True)
 class SamplingInputs:
     """`Sampling` of every row, as inputs of a program over (b,)"""
 
-    kind: Kind
+    kind: SamplingStages
     b: Any
 
     def names(self) -> list[str]:

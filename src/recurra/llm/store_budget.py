@@ -32,16 +32,16 @@ def expect_room(
         of_window: the stores of the same program with a window in every layer.
         source: the origin of the budget, for the message.
     """
-    bytes_ = total(stores)
+    bytes_ = total_bytes(stores)
     if bytes_ <= budget:
         return
-    timed = [s for s in stores if longest(s)]
-    growing = [s for s in timed if longest(s) >= steps]
+    timed = [s for s in stores if max_slots(s)]
+    growing = [s for s in timed if max_slots(s) >= steps]
     window = _window(timed, stores, budget)
     for _ in range(TRIES):  # a program with windows may have more stores
-        if window < 1 or total(rows := of_window(window)) <= budget:
+        if window < 1 or total_bytes(rows := of_window(window)) <= budget:
             break
-        window = min(window - 1, _window([s for s in rows if longest(s)], rows, budget))
+        window = min(window - 1, _window([s for s in rows if max_slots(s)], rows, budget))
     else:
         window = 0
     new = _positions(stores, growing, budget, steps) - prompt + 1
@@ -62,9 +62,9 @@ def expect_room(
 
 def _window(timed: Sequence[StoreRow], stores: Sequence[StoreRow], budget: int) -> int:
     """The widest window that fits in the stores in time, if the others do not change."""
-    left = budget - sum(s["bytes"] for s in stores if not longest(s))
+    left = budget - sum(s["bytes"] for s in stores if not max_slots(s))
     firsts = {f"{s['store']}_first" for s in timed}  # windows do not have these
-    per_position = sum(slot(s) for s in timed if s["store"] not in firsts)
+    per_position = sum(slot_bytes(s) for s in timed if s["store"] not in firsts)
     return Executable.longest_window(left // max(1, per_position))
 
 
@@ -72,23 +72,23 @@ def _positions(
     stores: Sequence[StoreRow], growing: Sequence[StoreRow], budget: int, steps: int
 ) -> int:
     """The number of positions that fit; growing stores have about a whole number of slots each."""
-    rate = {s["store"]: max(1, round(longest(s) / steps)) for s in growing}
-    per_step = sum(rate[s["store"]] * slot(s) for s in growing)
-    fixed = total(stores) - per_step * steps
+    rate = {s["store"]: max(1, round(max_slots(s) / steps)) for s in growing}
+    per_step = sum(rate[s["store"]] * slot_bytes(s) for s in growing)
+    fixed = total_bytes(stores) - per_step * steps
     return (budget - fixed) // per_step if per_step else 0
 
 
-def total(stores: Sequence[StoreRow]) -> int:
+def total_bytes(stores: Sequence[StoreRow]) -> int:
     return sum(s["bytes"] for s in stores)
 
 
-def slot(store: StoreRow) -> int:
+def slot_bytes(store: StoreRow) -> int:
     """Bytes of one position."""
     mirrored = re.search(r"\bt: \d+ \+ (\d+)", str(store["slots"]))
-    return store["bytes"] // (longest(store) + (int(mirrored[1]) if mirrored else 0))
+    return store["bytes"] // (max_slots(store) + (int(mirrored[1]) if mirrored else 0))
 
 
-def longest(store: StoreRow) -> int:
+def max_slots(store: StoreRow) -> int:
     """The slots in time: `l: 4, t: 57` → 57; 0 if there are none."""
     slots = re.search(r"\bt: (\d+)", str(store["slots"]))
     return int(slots[1]) if slots else 0

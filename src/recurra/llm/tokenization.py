@@ -71,7 +71,7 @@ def encode(tok: Tokenizer, text: str, name: str = "the prompt") -> list[int]:
 
 
 @dataclass
-class Decoder:
+class StreamingDetokenizer:
     """An incremental decoder of one row's tokens, which returns whole characters before a stop.
 
     The text follows a `prompt` of tokens, because the text of a token may depend on earlier ones,

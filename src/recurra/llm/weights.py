@@ -41,16 +41,16 @@ class WeightPart:
 
     name: str
     shape: tuple[int, ...]
-    into: str
-    at: int = 0
+    target: str
+    offset: int = 0
     layer: int | None = None
     transposed: bool = True
 
     def place(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
         """The view of the packed weight for this tensor, with axes as in the file."""
-        packed = weights[self.into] if self.layer is None else weights[self.into][self.layer]
+        packed = weights[self.target] if self.layer is None else weights[self.target][self.layer]
         width = self.shape[0] if self.transposed else self.shape[-1]
-        view = packed[..., self.at : self.at + width]
+        view = packed[..., self.offset : self.offset + width]
         return view.T if self.transposed else view
 
 
@@ -130,11 +130,11 @@ def shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     for p in parts(config):
         own = p.shape[::-1] if p.transposed else p.shape
         lead = () if p.layer is None else (len(config.layers),)
-        out[p.into] = (*lead, *own[:-1], p.at + own[-1])
+        out[p.target] = (*lead, *own[:-1], p.offset + own[-1])
     return out
 
 
-def of_all(name: str) -> bool:
+def is_global(name: str) -> bool:
     """Tell whether a weight belongs to no single layer."""
     return name.removesuffix("_scale") in ("emb", "norm", "head")
 
@@ -147,7 +147,7 @@ def weight_types(config: DecoderConfig, dtype: str) -> dict[str, tuple[str, tupl
     for name, shape in shapes(config).items():
         out[name] = ("i8" if name in MATRICES else "f32", shape)
         if name in MATRICES:
-            out[f"{name}_scale"] = ("f32", shape[:-1] if of_all(name) else (shape[0], shape[-1]))
+            out[f"{name}_scale"] = ("f32", shape[:-1] if is_global(name) else (shape[0], shape[-1]))
     return out
 
 
@@ -227,14 +227,14 @@ def put(
 
     Returns the converted floats, or the scales of quantized ones.
     """
-    place, scales = part.place(arrays)[rows], arrays.get(f"{part.into}_scale")
+    place, scales = part.place(arrays)[rows], arrays.get(f"{part.target}_scale")
     with np.errstate(over="ignore"):  # the caller checks the result
         if scales is None:
             place[...] = converted = values.astype(place.dtype, copy=False)
             return converted
         place[...], scale = quantize(values)
     own = scales if part.layer is None else scales[part.layer]
-    own[part.at + rows.start : part.at + rows.stop] = scale
+    own[part.offset + rows.start : part.offset + rows.stop] = scale
     return scale
 
 

@@ -43,7 +43,7 @@ def bound(
     """Return the best bound found in this time; at worst the reward of placing everything."""
     begun = time.monotonic()
     program = Relaxation(flat(problem))
-    bounds = [Bound(program.most(), "everything")]
+    bounds = [Bound(program.objective_bound(), "everything")]
     if which != "milp" and (reward := _solve_lp(program, seconds)) is not None:
         bounds.append(Bound(reward, "lp"))
     left = seconds - (time.monotonic() - begun)
@@ -112,4 +112,4 @@ def _objective(program: Relaxation) -> NDArray[np.float64]:
 def _picoseconds(program: Relaxation, least: float | None) -> int | None:
     if least is None or not np.isfinite(least):
         return None
-    return int(-least * program.unit + TOLERANCE * program.most())
+    return int(-least * program.unit + TOLERANCE * program.objective_bound())

@@ -11,7 +11,7 @@ from typing import Literal
 from recurra.errors import RecurraError
 from recurra.mapping import native
 from recurra.mapping.game import Game
-from recurra.mapping.order_free_placer import Arranger
+from recurra.mapping.order_free_placer import OrderFreePlacer
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 from recurra.storage.exact_packing import Packed, Packer
 from recurra.support.notices import in_one_line, tell_once
@@ -25,7 +25,7 @@ class Engine:
 
     description: str  # which engine it is, and why
     game: Callable[[FlatProblem], Game | native.NativeGame]
-    arranger: Callable[[FlatProblem], Arranger | native.NativeArranger]
+    arranger: Callable[[FlatProblem], OrderFreePlacer | native.NativeArranger]
     pack: Callable[  # of a problem, ranks, by load, nodes
         [FlatProblem, Ints, bool, int], tuple[Packed, list[int]]
     ]
@@ -38,14 +38,14 @@ def engine(which: Which = "auto") -> Engine:
     Raises BuildError if `which` is "native" and it cannot be built.
     """
     if which == "python":
-        return Engine("engine: Python, as asked", Game, Arranger, pack_in_python)
+        return Engine("engine: Python, as asked", Game, OrderFreePlacer, pack_in_python)
     if which == "native":
         return native_engine(native.build())
     library = _find_library()
     if isinstance(library, Path):
         return native_engine(library)
     tell_once(f"the engine is Python; the native one, far faster, cannot be built: {library}")
-    return Engine("engine: Python", Game, Arranger, pack_in_python)
+    return Engine("engine: Python", Game, OrderFreePlacer, pack_in_python)
 
 
 @cache

@@ -30,7 +30,7 @@ _OPEN, _FAST, _SLOW = 0, 1, 2  # the state of an alias group
 State = TypeVar("State")
 
 
-class Rules(NamedTuple):
+class ProblemArrays(NamedTuple):
     """The fixed part of a game, over buffers [N], steps [T], tensors [X], storages [S]."""
 
     size: Array
@@ -98,7 +98,7 @@ class GameArrays(NamedTuple):
     lost: Array
 
 
-def rules_of(problem: Problem) -> Rules:
+def rules_of(problem: Problem) -> ProblemArrays:
     """Return the arrays of a problem; raises `ProblemError` if JAX would round them."""
     if jnp.array(0).dtype != np.int64:
         raise ProblemError(
@@ -107,14 +107,14 @@ def rules_of(problem: Problem) -> Rules:
             hint="with jax.enable_x64(True): ..",
         )
     f = flat(problem)
-    columns = {k: getattr(f, k) for k in Rules._fields[:-3]}
+    columns = {k: getattr(f, k) for k in ProblemArrays._fields[:-3]}
     last = np.array([members[-1] for members in problem.storages])
     tables = f.tables if f.tables.size else np.zeros(1, np.int64)
     more = {"tables": tables, "last": last, "fast_size": np.int64(problem.fast_size)}
-    return Rules(**{k: jnp.asarray(v, jnp.int64) for k, v in {**columns, **more}.items()})
+    return ProblemArrays(**{k: jnp.asarray(v, jnp.int64) for k, v in {**columns, **more}.items()})
 
 
-def reset(rules: Rules) -> GameArrays:
+def reset(rules: ProblemArrays) -> GameArrays:
     """Begin at the first buffer, with nothing placed and no group forced out."""
     n, t = rules.size.shape, rules.supply.shape
     x, s = rules.live_in.shape, rules.grouped.shape
@@ -145,12 +145,12 @@ def reset(rules: Rules) -> GameArrays:
     return GameArrays(board, board, forced, moves(rules, board, forced), jnp.zeros((), bool))
 
 
-def done(rules: Rules, state: GameArrays) -> Array:
+def done(rules: ProblemArrays, state: GameArrays) -> Array:
     """Return whether the game is over or lost."""
     return state.lost | (state.board.index >= len(rules.size))
 
 
-def step(rules: Rules, state: GameArrays, action: Array) -> tuple[GameArrays, Array]:
+def step(rules: ProblemArrays, state: GameArrays, action: Array) -> tuple[GameArrays, Array]:
     """Play an action as `environment.MapGame` does; return the picoseconds gained, too.
 
     A state without a legal action is backed up, and the reward of the actions taken back is lost.
@@ -180,7 +180,7 @@ def _either(which: Array, this: State, that: State) -> State:
     return jax.tree.map(lambda x, y: jnp.where(which, x, y), this, that)
 
 
-def moves(rules: Rules, board: BoardState, forced: Array) -> Moves:
+def moves(rules: ProblemArrays, board: BoardState, forced: Array) -> Moves:
     """Find the placement of the current buffer by each action, and which actions are legal."""
     i = board.index.clip(0, len(rules.size) - 1)
     x, s, t = rules.tensor[i], rules.storage[i], rules.at[i]
@@ -213,7 +213,7 @@ def moves(rules: Rules, board: BoardState, forced: Array) -> Moves:
     return every._replace(legal=every.legal & allowed & (board.index < len(rules.size)))
 
 
-def _copy_start(rules: Rules, board: BoardState, index: Array, after: Array) -> Array:
+def _copy_start(rules: ProblemArrays, board: BoardState, index: Array, after: Array) -> Array:
     """Return the latest first step of an operand's copy that begins after step `after`; or -1."""
     t, steps = rules.at[index], jnp.arange(len(rules.supply))
     sums = _sums(board)
@@ -224,7 +224,7 @@ def _copy_start(rules: Rules, board: BoardState, index: Array, after: Array) -> 
     return jnp.where(barred.any(), -1, start)
 
 
-def _copy_end(rules: Rules, board: BoardState, index: Array) -> Array:
+def _copy_end(rules: ProblemArrays, board: BoardState, index: Array) -> Array:
     """Return the earliest last step of an output's copy; or -1."""
     t, steps = rules.at[index], jnp.arange(len(rules.supply))
     sums = _sums(board)
@@ -242,7 +242,7 @@ def _sums(board: BoardState) -> Array:
 
 
 def _lowest(
-    rules: Rules,
+    rules: ProblemArrays,
     board: BoardState,
     index: Array,
     order: Array,
@@ -268,7 +268,7 @@ def _lowest(
     return at, (at + size <= rules.fast_size) & ((fixed == NOWHERE) | apart)
 
 
-def _played(rules: Rules, board: BoardState, moves: Moves, action: Array) -> BoardState:
+def _played(rules: ProblemArrays, board: BoardState, moves: Moves, action: Array) -> BoardState:
     i = board.index.clip(0, len(rules.size) - 1)
     x, s, t = rules.tensor[i], rules.storage[i], rules.at[i]
     offset, start, end = moves.offset[action], moves.start[action], moves.end[action]
@@ -310,7 +310,7 @@ def _played(rules: Rules, board: BoardState, moves: Moves, action: Array) -> Boa
 
 
 def _after_copy(
-    rules: Rules, board: BoardState, index: Array, start: Array, end: Array, copied: Array
+    rules: ProblemArrays, board: BoardState, index: Array, start: Array, end: Array, copied: Array
 ) -> tuple[Array, Array]:
     """Return supply and crossings after a copy: the latest time for operands, the earliest else."""
     t, steps = rules.at[index], jnp.arange(len(rules.supply))
@@ -323,7 +323,7 @@ def _after_copy(
     return board.left - jnp.where(within, amount, 0), board.crossed | inner
 
 
-def _latency(rules: Rules, traffic: Array, mask: Array, t: Array) -> Array:
+def _latency(rules: ProblemArrays, traffic: Array, mask: Array, t: Array) -> Array:
     """The latency of an instruction, up to its overhead."""
     table = rules.table_at[t]
     measured = rules.tables[(table.clip(0) + mask[t]).clip(0, len(rules.tables) - 1)]

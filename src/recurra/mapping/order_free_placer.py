@@ -60,7 +60,7 @@ def draw(seed: int, index: int, decision: int) -> int:
     return (z ^ (z >> 31)) >> 32
 
 
-class Arranger:
+class OrderFreePlacer:
     """A mapping under construction, and the best one so far."""
 
     def __init__(self, flat: FlatProblem) -> None:

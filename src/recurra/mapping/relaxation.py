@@ -50,7 +50,7 @@ class Relaxation:
         self.add_capacity()
         self.add_gains()
 
-    def inside(self, index: int) -> int:
+    def resident_variables(self, index: int) -> int:
         """The column x of a buffer; that of c is its index."""
         return self.count + index
 
@@ -69,24 +69,24 @@ class Relaxation:
             for k, i in enumerate(uses):
                 self.add_buffer(i, uses[k - 1] if k else None)
             if f.output[uses[0]]:  # without a copy in slow memory it is read in fast memory
-                x, c = self.inside(uses[0]), uses[0]
+                x, c = self.resident_variables(uses[0]), uses[0]
                 for j in uses[1:]:
-                    self.add({x: 1, c: -1, self.inside(j): -1, j: 1}, 0)
+                    self.add({x: 1, c: -1, self.resident_variables(j): -1, j: 1}, 0)
         for k in np.nonzero(f.grouped)[0]:
             members = f.members[f.member_at[k] : f.member_at[k + 1]].tolist()
             for i, j in pairwise(members):
-                self.add({self.inside(i): 1, self.inside(j): -1}, 0)
-                self.add({self.inside(j): 1, self.inside(i): -1}, 0)
+                self.add({self.resident_variables(i): 1, self.resident_variables(j): -1}, 0)
+                self.add({self.resident_variables(j): 1, self.resident_variables(i): -1}, 0)
 
     def add_buffer(self, index: int, before: int | None) -> None:
-        f, x, c = self.f, self.inside(index), index
+        f, x, c = self.f, self.resident_variables(index), index
         self.add({c: 1, x: -1}, 0)
         if f.size[index] > f.problem.fast_size:
             self.upper[x] = 0
         if f.live_out[index] if f.output[index] else before is None:
             self.add({x: 1, c: -1}, 0)
         elif before is not None:
-            self.add({x: 1, c: -1, self.inside(before): -1}, 0)
+            self.add({x: 1, c: -1, self.resident_variables(before): -1}, 0)
 
     def span(self, index: int) -> tuple[int, int]:
         """The steps in which a copy of a buffer must lie; the end is exclusive."""
@@ -144,10 +144,10 @@ class Relaxation:
         """Limit the storages in use at a step to the size of fast memory."""
         self.uses: list[dict[int, list[Row]]] = [{} for _ in range(self.steps)]
         for i in range(self.count):
-            self.use(int(self.f.at[i]), i, {self.inside(i): 1.0})
+            self.use_variable(int(self.f.at[i]), i, {self.resident_variables(i): 1.0})
         for uses in self.tensors.values():
             for s, column in self.arriving(uses[0], 0).items():
-                self.use(s, uses[0], {column: 1.0})
+                self.use_variable(s, uses[0], {column: 1.0})
             for p, q in pairwise(uses):
                 self.use_between(p, q)
             self.use_after(uses)
@@ -161,7 +161,7 @@ class Relaxation:
             if sum(x for x in row.values() if x > 0) * scale > self.f.problem.fast_size:
                 self.add(row, self.f.problem.fast_size / scale)
 
-    def use(self, step: int, index: int, row: Row) -> None:
+    def use_variable(self, step: int, index: int, row: Row) -> None:
         """Note that the storage of a buffer is in use at a step where a row is 1."""
         ways = self.uses[step].setdefault(int(self.f.storage[index]), [])
         if row not in ways:
@@ -196,9 +196,11 @@ class Relaxation:
         arriving, departing = self.arriving(later, start), self.departing(earlier, end)
         for s in range(start, end):
             arrives: Row = {arriving[s]: 1.0} if s in arriving else {}
-            self.use(s, later, _sum({self.inside(later): 1.0, later: -1.0}, arrives))
+            self.use_variable(
+                s, later, _sum({self.resident_variables(later): 1.0, later: -1.0}, arrives)
+            )
             if s in departing:
-                self.use(s, later, {departing[s]: 1.0, **arrives})
+                self.use_variable(s, later, {departing[s]: 1.0, **arrives})
 
     def use_after(self, uses: list[int]) -> None:
         """After its last use an output stays until its end, or departs if it was never read."""
@@ -209,8 +211,8 @@ class Relaxation:
         end = -1 if f.live_out[output] else int(f.life_end[output])
         for s in range(last + 1, max(end, *departing, last) + 1):
             leaves: Row = {departing[s]: 1.0} if s in departing else {}
-            stays: Row = {self.inside(output): 1.0, output: -1.0} if s <= end else {}
-            self.use(s, output, _sum(leaves, stays))
+            stays: Row = {self.resident_variables(output): 1.0, output: -1.0} if s <= end else {}
+            self.use_variable(s, output, _sum(leaves, stays))
 
     def add_gains(self) -> None:
         """Limit an instruction's gain to that of its buffers together, and to all there is."""
@@ -225,11 +227,17 @@ class Relaxation:
                 traffic, gain = f.traffic[t], int(np.maximum(f.gain[list(uses)], 0).sum())
                 slow, fast = max(f.compute[t], traffic), max(f.compute[t], traffic - gain)
                 self.per_step[t] = f.times[t] * (slow - fast)
-        self.unit = max(1, self.most()) / UNITS
+        self.unit = max(1, self.objective_bound()) / UNITS
         for t, uses in enumerate(f.problem.uses):
             g = 2 * self.count + t
             self.upper[g] = float(self.per_step[t]) / self.unit
-            self.add({g: 1.0, **{self.inside(i): -self.per_buffer[i] / self.unit for i in uses}}, 0)
+            self.add(
+                {
+                    g: 1.0,
+                    **{self.resident_variables(i): -self.per_buffer[i] / self.unit for i in uses},
+                },
+                0,
+            )
 
     def limit_table_gains(self, step: int, cost: Latency, uses: tuple[int, ...]) -> None:
         """Limit the gain of each buffer to its largest difference over all subsets."""
@@ -240,7 +248,7 @@ class Relaxation:
             self.per_buffer[uses[j]] = max(0, gain)
         self.per_step[step] = at[0] - min(at)
 
-    def most(self) -> int:
+    def objective_bound(self) -> int:
         """The reward of placing everything wherever it gains."""
         return int(self.per_step.sum())
 

@@ -49,7 +49,7 @@ class Amount:
     def times(self, count: int) -> Amount:
         return sum_of_terms(*((m, a * count) for m, a in self.terms))
 
-    def over(self, count: int) -> Amount:
+    def divided_by(self, count: int) -> Amount:
         """The quotient self // count."""
         if all(a % count == 0 for _, a in self.terms):
             return sum_of_terms(*((m, a // count) for m, a in self.terms))
@@ -59,7 +59,7 @@ class Amount:
         """The value for bounds."""
         return sum(a * reduce(mul, (_value(x, bounds) for x in m), 1) for m, a in self.terms)
 
-    def covers(self, other: Amount) -> bool:
+    def dominates(self, other: Amount) -> bool:
         """Tell whether this is at least as much for all bounds, by comparing factors."""
         own, others = dict(self.terms), dict(other.terms)
         return all(own.get(m, 0) >= others.get(m, 0) for m in own | others)
@@ -90,8 +90,8 @@ def maximal(amounts: Iterable[Amount]) -> tuple[Amount, ...]:
     """The amounts that no other one covers."""
     out: list[Amount] = []
     for x in dict.fromkeys(amounts):
-        if not any(y.covers(x) for y in out):
-            out = [y for y in out if not x.covers(y)] + [x]
+        if not any(y.dominates(x) for y in out):
+            out = [y for y in out if not x.dominates(y)] + [x]
     return tuple(out)
 
 
@@ -142,7 +142,7 @@ class Extent(int):
     def __floordiv__(self, other: int) -> int:
         value = int(self).__floordiv__(other)
         if type(other) is int and other > 0:
-            return Extent(value, self.amount.over(other))
+            return Extent(value, self.amount.divided_by(other))
         return value
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from recurra.codegen.loop_segments import few
+from recurra.codegen.loop_segments import sample_steps
 from recurra.codegen.widened_product import in_parts
 from recurra.memory_model.arrays import (
     ArrayView,
@@ -43,7 +43,7 @@ class AllocatingNamespace:
         return allocated(self.meter, shape, dtype, like)
 
     def repeated(self, times: int, body: Callable[[int, State], State], state: State) -> State:
-        for k in few(0, times):
+        for k in sample_steps(0, times):
             state = body(k, state)
         return state
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import host_source
-from recurra.codegen.loop_segments import few
+from recurra.codegen.loop_segments import sample_steps
 from recurra.codegen.streamed_outputs import streamed
 from recurra.ir.expr import TRUE, evaluate
 from recurra.ir.types import Tuple
@@ -43,7 +43,7 @@ Steps = Callable[[int, int], Sequence[int]]
 def footprint(
     program: Program,
     backend: LaunchMemory | None = None,
-    steps: Steps = few,
+    steps: Steps = sample_steps,
 ) -> Peak:
     """Return the peak of a program.
 
@@ -61,7 +61,7 @@ def footprint(
     scope: dict[str, Any] = {"range": steps}
     exec(compile(host_source(program), "<recurra program>", "exec"), scope)
     run.all(scope["main"])
-    meter.look()
+    meter.update_peak()
     return _peak_of(program, meter)
 
 
@@ -100,7 +100,7 @@ class ResidentBuffers(list[ArrayView]):
     def __setitem__(self, point: int, array: ArrayView) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().__setitem__(point % len(self), array)
 
-    taken = blank = __getitem__
+    writable = empty = __getitem__
 
 
 @dataclass
@@ -265,7 +265,7 @@ def _peak_of(program: Program, meter: Meter) -> Peak:
         meter.peak.nbytes,
         meter.peak.at,
         held=tuple(sorted(held.values(), key=lambda h: -h.nbytes)),
-        amounts=maximal(meter.tops),
+        amounts=maximal(meter.peak_candidates),
         sizes={name: int(n) for name, n in program.plan.sizes.items()},
         history=tuple(meter.history),
         arena=arena.total if arena else "",

@@ -10,10 +10,10 @@ from typing import Any, Protocol, TypeGuard, TypeVar
 import numpy as np
 
 from recurra.codegen.array_machine import Starts, Until
-from recurra.codegen.loop_segments import few
+from recurra.codegen.loop_segments import sample_steps
 from recurra.codegen.region import Region, stores_of
 from recurra.codegen.region_function import region_function, times
-from recurra.codegen.schedule_interpreter import Scope, Walk
+from recurra.codegen.schedule_interpreter import ScheduleInterpreter, Scope
 from recurra.ir.expr import Env
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Tuple
@@ -38,7 +38,7 @@ class ShapeMachine:
     """A machine that runs `steps(lo, hi)` of every loop; rows end as late as possible."""
 
     meter: Meter
-    steps: Callable[[int, int], Sequence[int]] = few
+    steps: Callable[[int, int], Sequence[int]] = sample_steps
 
     @property
     def xp(self) -> Any:
@@ -62,17 +62,17 @@ class ShapeMachine:
             carry = body(time, carry)
         return carry
 
-    def until(
+    def while_loop(
         self, dim: str, lo: int, hi: int, end: int, late: int, every: int, body: Until, carry: Carry
     ) -> tuple[int, Carry]:
         for time in self.steps(lo, min(hi, end + late)):
             _, _, carry = body(time, carry)
         return end, carry
 
-    def when(self, condition: object, body: Callable[[Carry], Carry], carry: Carry) -> Carry:
+    def cond(self, condition: object, body: Callable[[Carry], Carry], carry: Carry) -> Carry:
         return body(carry)
 
-    def lesser(self, left: int, right: int) -> int:
+    def minimum(self, left: int, right: int) -> int:
         return min(left, right)
 
     def read(self, store: ArrayView, starts: Starts, sizes: tuple[int, ...]) -> ArrayView:
@@ -83,7 +83,7 @@ class ShapeMachine:
         box = store[key]
         return box.view(box.layout, sizes).copy()
 
-    def whole(self, store: ArrayView) -> ArrayView:
+    def read_all(self, store: ArrayView) -> ArrayView:
         return store
 
     def gather(self, store: ArrayView, axis: int, at: Operand) -> ArrayView:
@@ -114,7 +114,7 @@ def name_variable(value: object, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class _LocalStoreWalk(Walk):
+class _LocalStoreWalk(ScheduleInterpreter):
     """A walk that frees a region's own stores after the last of its items that uses them."""
 
     region: Region = field(kw_only=True)
@@ -165,13 +165,13 @@ class LaunchMemory(Protocol):
 
     donates: bool  # carried variables: else they are new with every launch
 
-    def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
+    def temporary_bytes(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         """Return the bytes of a launch at these times."""
         ...
 
 
-def tells_besides(backend: object) -> TypeGuard[LaunchMemory]:
-    return hasattr(backend, "besides")
+def knows_temporary_bytes(backend: object) -> TypeGuard[LaunchMemory]:
+    return hasattr(backend, "temporary_bytes")
 
 
 @dataclass(frozen=True)
@@ -190,10 +190,10 @@ class MeteredLaunches:
             self.meter.at = r.name
             at, carried = args[1:first], args[first + len(r.held) :]
             new = [fresh(self.meter, plan, name) for name in r.gives[kept:]]
-            nbytes = self.backend.besides(self.plan, r, tuple(map(int, at)))
+            nbytes = self.backend.temporary_bytes(self.plan, r, tuple(map(int, at)))
             self.meter.fixed |= nbytes > 0
             self.meter.extra(nbytes, f"inside of {r.name}")  # freed at once
-            ends = at[len(at) - len(r.ends) :] if r.asks else ()
+            ends = at[len(at) - len(r.ends) :] if r.polls else ()
             stores = carried[len(r.carried) : len(r.carried) + len(r.stores)]
             return (*ends, *carried[:kept], *new, *stores)
 

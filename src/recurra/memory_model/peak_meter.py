@@ -53,7 +53,7 @@ class Meter:
     live: int = 0
     terms: dict[Monomial, int] = field(default_factory=dict[Monomial, int])  # of live buffers
     peak: Moment = field(default_factory=Moment)
-    tops: dict[Amount, None] = field(default_factory=dict[Amount, None])
+    peak_candidates: dict[Amount, None] = field(default_factory=dict[Amount, None])
     state: frozenset[str] = frozenset()  # variables that the outermost loop carries
     history: list[PeakPoint] = field(default_factory=list[PeakPoint])
 
@@ -70,20 +70,20 @@ class Meter:
         self.rising, self.where = True, self.at
 
     def free(self, label: Label) -> None:
-        self.look()
+        self.update_peak()
         self.live -= label.nbytes
         for m, a in label.amount.terms:
             self.terms[m] -= a
         del self.labels[id(label)]
 
-    def look(self) -> None:
+    def update_peak(self) -> None:
         """Update the peak if memory has grown since the last look."""
         if not self.rising:
             return
         self.rising = False
-        self.tops[sum_of_terms(*self.terms.items())] = None
-        if len(self.tops) > MAX_PEAK_CANDIDATES:
-            self.tops = dict.fromkeys(maximal(self.tops))
+        self.peak_candidates[sum_of_terms(*self.terms.items())] = None
+        if len(self.peak_candidates) > MAX_PEAK_CANDIDATES:
+            self.peak_candidates = dict.fromkeys(maximal(self.peak_candidates))
         if self.live > self.peak.nbytes:
             self.peak = Moment(self.live, self.where, tuple(self.labels.values()))
         self.remember()

@@ -72,7 +72,7 @@ def why(plan: StoragePlan, held: Held) -> str:
         case "temporary":
             return "made and read in the same step"
         case _ if held.name == NAME and plan.arena is not None:
-            return f"of {len(plan.arena.lives)} stores, which share it"
+            return f"of {len(plan.arena.live_ranges)} stores, which share it"
         case _:
             readers = dict.fromkeys(n.name for n, _ in plan.graph.readers.get(held.name, ()))
             first = ", ".join(list(readers)[:3])

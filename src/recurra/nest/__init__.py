@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from recurra.nest.einsum import from_sizes as contraction
     from recurra.nest.loops import Nest, scheduled, untiled
     from recurra.nest.problem import NestProblem
-    from recurra.nest.quick_search import improved
-    from recurra.nest.tune import tuned
+    from recurra.nest.quick_search import improve_nest
+    from recurra.nest.tune import tune_nest
 
 _WHERE = {
     "PAPER": ("actions", "PAPER"),
@@ -22,16 +22,16 @@ _WHERE = {
     "Contraction": ("compiled", "Contraction"),
     "compile": ("compiled", "compile"),
     "contraction": ("einsum", "from_sizes"),
-    "improved": ("quick_search", "improved"),
+    "improve_nest": ("quick_search", "improve_nest"),
     "Nest": ("loops", "Nest"),
     "scheduled": ("loops", "scheduled"),
     "untiled": ("loops", "untiled"),
     "NestProblem": ("problem", "NestProblem"),
     "proposed": ("agents.policy", "proposed"),
-    "tuned": ("tune", "tuned"),
+    "tune_nest": ("tune", "tune_nest"),
 }
 
-_RENAMED = {"Problem": "NestProblem"}
+_RENAMED = {"Problem": "NestProblem", "improved": "improve_nest", "tuned": "tune_nest"}
 _RENAMED_MODULES = {
     "door": "compiler_hook",
     "emission": "instruction_builder",
@@ -76,9 +76,9 @@ __all__ = [
     "NestProblem",
     "compile",
     "contraction",
-    "improved",
+    "improve_nest",
     "proposed",
     "scheduled",
-    "tuned",
+    "tune_nest",
     "untiled",
 ]

@@ -29,7 +29,7 @@ from recurra.nest.loops import Nest, scheduled
 from recurra.nest.problem import ITEM_BYTES, Combine, NestProblem, Post, TensorAccess, contiguous
 from recurra.nest.program import NestCode
 from recurra.nest.target import VectorTarget, host_target
-from recurra.nest.threads import Team, shared
+from recurra.nest.threads import Team, parallelize
 from recurra.support import cpu
 from recurra.support.notices import tell_once
 
@@ -114,7 +114,7 @@ def compile(
         nest = scheduled(problem, schedule)
     else:
         nest = standard(problem, on)
-        nest = (shared(nest, threads) or nest) if threads and threads > 1 else nest
+        nest = (parallelize(nest, threads) or nest) if threads and threads > 1 else nest
     if threads is not None and threads > 1 and not nest.parallel:
         raise ScheduleError(
             f"{threads} threads have nothing to share",

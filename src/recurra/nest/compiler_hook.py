@@ -110,7 +110,7 @@ def _lettered(labels: str) -> str:
     return labels.translate(str.maketrans(known))
 
 
-def compared(calls: Sequence[Callable[[], object]]) -> list[float]:
+def measure_in_turns(calls: Sequence[Callable[[], object]]) -> list[float]:
     """Return the microseconds of a call of each, measured in turns.
 
     A backend may use several threads, and the machine may be shared: of wall-clock time and the

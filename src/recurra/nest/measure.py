@@ -206,7 +206,7 @@ def code_key(nest: Nest) -> str:
     return " ".join(words)
 
 
-def verified(
+def verify_kernel(
     nest: Nest, target: VectorTarget, threads: int | None = None, by: Examination | None = None
 ) -> None:
     """Raise KernelCheckError unless the nest's code computes its problem."""
@@ -225,7 +225,7 @@ class Standing:
     """Share of the GFLOPS that a probe on one thread reached in the same rounds"""
 
 
-def compared(
+def measure_in_turns(
     nests: Sequence[Nest],
     target: VectorTarget,
     *,

@@ -23,7 +23,9 @@ def packings(nest: Nest) -> Iterator[Nest]:
             yield replace(nest, packs=tuple(sorted(packs, key=lambda x: x.level)))
 
 
-def packed(nest: Nest, evaluate: Evaluate, more: Callable[[], bool] = lambda: True) -> Nest:
+def search_packings(
+    nest: Nest, evaluate: Evaluate, more: Callable[[], bool] = lambda: True
+) -> Nest:
     """Pack inputs one by one as long as GFLOPS increase and `more` returns True."""
     best = evaluate(nest)
     while True:

@@ -31,7 +31,7 @@ SEARCHED, PACKED = 0.7, 0.8  # shares of the time at which these phases end
 ONCE = 0.02  # share of the time for a measurement
 
 
-def improved(
+def improve_nest(
     begin: Nest,
     on: VectorTarget | None = None,
     *,
@@ -46,11 +46,11 @@ def improved(
     """
     if not isinstance(begin, Nest):  # pyright: ignore[reportUnnecessaryIsInstance] a user's
         raise ScheduleError.at_user_line(
-            f"recurra.nest.improved is given {begin!r:.60}",
+            f"recurra.nest.improve_nest is given {begin!r:.60}",
             facts=f"it takes a Nest, not a {type(begin).__name__}",
             hint="begin with recurra.nest.untiled(problem)",
         )
-    expect_seconds(seconds, "improved")
+    expect_seconds(seconds, "improve_nest")
     on = on or host_target()
     once = Protocol(seconds=min(Protocol.seconds, seconds * ONCE))
     budget = Budget(seconds, clock)

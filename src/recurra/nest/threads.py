@@ -34,7 +34,7 @@ def parts(nest: Nest, threads: int) -> list[ThreadPart]:
     return [ThreadPart(restricted(nest, {index: min(each, extent - s)}), s) for s in starts]
 
 
-def shared(nest: Nest, threads: int) -> Nest | None:
+def parallelize(nest: Nest, threads: int) -> Nest | None:
     """Return the nest with its outermost loop shared by threads, with one more loop where needed.
 
     None where no index of the output has two trips to share.

@@ -16,19 +16,19 @@ from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
 from recurra.nest.actions import PRESETS, Actions
-from recurra.nest.agents.policy import load, shipped
+from recurra.nest.agents.policy import bundled_policy, load
 from recurra.nest.check import Examination
 from recurra.nest.default_schedule import standard, tiles
 from recurra.nest.einsum import from_sizes
 from recurra.nest.kernel_store import StoredNest, expect_writable, path, save
 from recurra.nest.loops import Nest, scheduled, untiled
-from recurra.nest.measure import LONG, Evaluator, Standing, compared, verified
-from recurra.nest.packing import packed
+from recurra.nest.measure import LONG, Evaluator, Standing, measure_in_turns, verify_kernel
+from recurra.nest.packing import search_packings
 from recurra.nest.problem import Combine, NestProblem, Post, expect_problem, expect_seconds
 from recurra.nest.search import Budget, FoundNest, strategy
 from recurra.nest.search import search_nests as searched
 from recurra.nest.target import VectorTarget, host_target
-from recurra.nest.threads import shared
+from recurra.nest.threads import parallelize
 from recurra.support import atomic_write
 
 Tell = Callable[[float, float, int], None]
@@ -91,7 +91,7 @@ class Tuned:
         }
 
 
-def tuned(
+def tune_nest(
     problem: NestProblem,
     on: VectorTarget | None = None,
     *,
@@ -111,8 +111,8 @@ def tuned(
 
     Every finalist's answer is compared with the oracle first; raises KernelError if one is wrong.
     """
-    expect_problem(problem, "tuned")
-    expect_seconds(seconds, "tuned")
+    expect_problem(problem, "tune_nest")
+    expect_seconds(seconds, "tune_nest")
     on = on or host_target()
     budget = Budget(seconds)
     evaluate = Evaluator(problem, on)
@@ -140,12 +140,12 @@ def tuned(
         evaluate(nest)
     known = [name for name, nest in nests.items() if evaluate.knows(nest)] or ["standard"]
     ranked = sorted(known, key=lambda name: -evaluate(nests[name]))
-    best = packed(nests[ranked[0]], evaluate, lambda: budget.left(PACKED) > 0)
+    best = search_packings(nests[ranked[0]], evaluate, lambda: budget.left(PACKED) > 0)
     if best != nests[ranked[0]]:
         nests["packed"] = best
         ranked.insert(0, "packed")
     if threads > 1:
-        teams = {f"{name}, {threads} threads": shared(nests[name], threads) for name in ranked}
+        teams = {f"{name}, {threads} threads": parallelize(nests[name], threads) for name in ranked}
         nests.update({name: x for name, x in teams.items() if x is not None})
         ranked = [*(name for name in teams if name in nests), *ranked]
     oracle = Examination(problem, at_end=True)
@@ -153,10 +153,10 @@ def tuned(
     finalists = set[str]()
     for name in ranked:
         if rest.left(VERIFIED) > 0 or not finalists:
-            verified(nests[name], on, threads, oracle)
+            verify_kernel(nests[name], on, threads, oracle)
             finalists.add(name)
     nests = {name: nest for name, nest in nests.items() if name in finalists}
-    standings = compared(
+    standings = measure_in_turns(
         list(nests.values()),
         on,
         threads=threads,
@@ -240,12 +240,12 @@ class Tune:
             def tell(spent: float, best: float, count: int) -> None:
                 show(spent, self.seconds, f"{best:.1f} GFLOPS, {count} nests")
 
-            best = tuned(
+            best = tune_nest(
                 problem,
                 on,
                 search=self.search,
                 seconds=self.seconds,
-                beside=_policy(self.policy or shipped(on), problem),
+                beside=_policy(self.policy or bundled_policy(on), problem),
                 threads=self.threads,
                 tell=tell,
                 actions=PRESETS[self.actions],

@@ -22,9 +22,9 @@ from recurra.ir.expr import (
     Lin,
     Logic,
     Sym,
-    both,
+    all_of,
+    any_of,
     compare,
-    either,
     evaluate,
     lin,
     negate,
@@ -66,7 +66,7 @@ def _boxes(domain: Domain, condition: Expr, sizes: tuple[tuple[str, int], ...]) 
     return boxes if len(boxes) <= MAX_BOXES else (Box(domain, condition),)
 
 
-def decided(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
+def fold_condition(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
     """Return TRUE or FALSE if a condition holds everywhere in a domain or nowhere, else itself.
 
     Dims that it does not mention are assumed to have points.
@@ -83,11 +83,11 @@ def decided(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
 def simplified(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
     """Drop the parts of a condition that hold everywhere in a domain; FALSE if one never does."""
     if isinstance(condition, Logic) and condition.op == "&" and condition.args:
-        return both(*(simplified(domain, x, sizes) for x in condition.args))
-    return decided(domain, condition, sizes)
+        return all_of(*(simplified(domain, x, sizes) for x in condition.args))
+    return fold_condition(domain, condition, sizes)
 
 
-def around(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Domain:
+def bounding_domain(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Domain:
     """Return the smallest box in a domain that has all points at which a condition holds."""
     if condition == TRUE:
         return domain
@@ -115,16 +115,16 @@ def _split(box: Box, condition: Expr, sizes: Mapping[str, int]) -> Iterator[Box]
             yield box
         case Logic(op="&", args=(first, *rest)):
             for part in _split(box, first, sizes):
-                yield from _split(part, both(*rest), sizes)
+                yield from _split(part, all_of(*rest), sizes)
         case Logic(op="|", args=()):
             return
         case Logic(op="|", args=args):
             for k, part in enumerate(args):
-                yield from _split(box, both(part, *map(negate, args[:k])), sizes)
+                yield from _split(box, all_of(part, *map(negate, args[:k])), sizes)
         case Cmp():
             yield from _compare(box, condition, sizes)
         case _:
-            yield replace(box, where=both(box.where, condition))
+            yield replace(box, where=all_of(box.where, condition))
 
 
 def _compare(box: Box, cmp: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
@@ -138,7 +138,7 @@ def _compare(box: Box, cmp: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
     if solved is None:
         cases = _split_min_max(cmp)
         if cases is None:
-            yield replace(box, where=both(box.where, cmp))
+            yield replace(box, where=all_of(box.where, cmp))
         else:
             yield from _split(box, cases, sizes)
         return
@@ -193,10 +193,10 @@ def _split_min_max(cmp: Cmp) -> Expr | None:
         each = [lin([(rest, 1), (a, k)]) for a in x.args]
         is_least = (x.op == "min") == (k > 0)  # or the greatest of them
         if cmp.op in ("==", "!="):
-            one = either(*(compare("==", e, 0) for e in each))
-            equal = both(one, *(compare(">=" if is_least else "<=", e, 0) for e in each))
+            one = any_of(*(compare("==", e, 0) for e in each))
+            equal = all_of(one, *(compare(">=" if is_least else "<=", e, 0) for e in each))
             return equal if cmp.op == "==" else negate(equal)
-        join = either if is_least == (cmp.op in ("<", "<=")) else both
+        join = any_of if is_least == (cmp.op in ("<", "<=")) else all_of
         return join(*(compare(cmp.op, e, 0) for e in each))
     return None
 

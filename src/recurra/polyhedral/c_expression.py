@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from recurra.ir.expr import COMPARISONS, Expr, both, compare, either, from_ast, maximum, minimum
+from recurra.ir.expr import COMPARISONS, Expr, all_of, any_of, compare, from_ast, maximum, minimum
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -33,7 +33,7 @@ def _condition(tree: ast.expr) -> Expr | int:
     match tree:
         case ast.BoolOp(op=op, values=values):
             parts: list[Any] = [_condition(v) for v in values]
-            return (both if isinstance(op, ast.And) else either)(*parts)
+            return (all_of if isinstance(op, ast.And) else any_of)(*parts)
         case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in COMPARISONS:
             return compare(COMPARISONS[type(op)], _from_c(a), _from_c(b))
         case _:

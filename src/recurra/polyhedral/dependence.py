@@ -14,9 +14,9 @@ from recurra.ir.expr import (
     Expr,
     Product,
     Sym,
-    both,
+    all_of,
+    any_of,
     compare,
-    either,
     lin,
     maximum,
     minimum,
@@ -51,25 +51,25 @@ def point_read(
         ties += [compare(">=", q, e.lo), compare("<", q, e.hi)]
         if e.step != 1:
             ties.append(compare("==", mod(lin([(q, 1), (e.lo, -1)]), e.step), 0))
-    return tuple(point), both(*ties), sliced
+    return tuple(point), all_of(*ties), sliced
 
 
 def outside_condition(point: Sequence[Expr | int], source: Domain) -> Expr:
     """The condition that a point is outside a domain."""
     ends = zip(point, source, strict=True)
-    return either(*(c for p, r in ends for c in (compare("<", p, r.lo), compare(">=", p, r.hi))))
+    return any_of(*(c for p, r in ends for c in (compare("<", p, r.lo), compare(">=", p, r.hi))))
 
 
 @lru_cache(maxsize=1 << 16)
-def happens(sink: Domain, when: Expr | None) -> bool:
+def is_feasible(sink: Domain, when: Expr | None) -> bool:
     """Tell whether the condition holds at any point, for some bounds."""
-    return when is None or isl.satisfiable(both(*_points(sink, when), when))
+    return when is None or isl.satisfiable(all_of(*_points(sink, when), when))
 
 
 def _points(sink: Domain, condition: Expr) -> list[Expr]:
     """The points of a domain, along the dims of a condition, for bounds of at least 1."""
     inside = [c for r in sink.of(symbols(condition)) for c in r.edges]
-    bounds = symbols(both(condition, *inside)) - set(sink.dims)
+    bounds = symbols(all_of(condition, *inside)) - set(sink.dims)
     return [*inside, *(compare(">=", Sym(n), 1) for n in sorted(bounds))]
 
 
@@ -90,8 +90,8 @@ def always_inside(
         first, last = (e.lo, e.hi) if isinstance(e, Slice) else (e, lin([(e, 1), (1, 1)]))
         if any(isinstance(x, Product) for y in (first, last) for x in walk(y)):
             return False
-        outside = either(compare("<", first, r.lo), compare(">", last, r.hi))
-        if isl.satisfiable(substitute(both(*_points(sink, outside), outside), sizes)):
+        outside = any_of(compare("<", first, r.lo), compare(">", last, r.hi))
+        if isl.satisfiable(substitute(all_of(*_points(sink, outside), outside), sizes)):
             return False
     return True
 
@@ -110,9 +110,9 @@ def holds_where_read(
     """
     point, ties, _ = point_read(index, source)
     violated = negate(substitute(condition, dict(zip(source.dims, point, strict=True))))
-    violated = both(when, ties, violated)
+    violated = all_of(when, ties, violated)
     inside = [e for r in reader.of(symbols(violated)) for e in r.edges]
-    violated = substitute(both(*inside, violated), sizes)
+    violated = substitute(all_of(*inside, violated), sizes)
     return not any(isinstance(x, Product) for x in walk(violated)) and not isl.satisfiable(violated)
 
 
@@ -160,7 +160,7 @@ def _legal(
     inside = [c for s in source for c in (compare(">=", s.sym, s.lo), compare("<", s.sym, s.hi))]
     every = {*bounds, *extent.mentions()}.union(*(s.mentions() for s in source)) - set(source.dims)
     inside += [compare(">=", Sym(n), 1) for n in sorted(every)]
-    beyond = either(compare("<", lo, extent.lo), compare(">", lo, hi), compare(">", hi, extent.hi))
+    beyond = any_of(compare("<", lo, extent.lo), compare(">", lo, hi), compare(">", hi, extent.hi))
     empty = compare(">=", extent.lo, extent.hi)
-    wrong = either(both(negate(empty), beyond), both(empty, compare("!=", lo, hi)))
-    return not isl.satisfiable(both(*inside, wrong))
+    wrong = any_of(all_of(negate(empty), beyond), all_of(empty, compare("!=", lo, hi)))
+    return not isl.satisfiable(all_of(*inside, wrong))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from recurra.ir.expr import TRUE, Expr, Product, symbols, walk
 from recurra.ir.graph import Index, Slice, index_symbols
-from recurra.ir.order import soonest
+from recurra.ir.order import earliest_times
 from recurra.ir.types import Domain, is_shift
 from recurra.polyhedral import isl
 
@@ -62,7 +62,7 @@ def direction(
     for sign in (1, -1):
         lows = [(source, sink, (x if sign > 0 else -x).low) for source, sink, x in lags]
         bounded = [(source, sink, low) for source, sink, low in lows if low is not None]
-        shifts = soonest(nodes, bounded) if len(bounded) == len(lags) else None
+        shifts = earliest_times(nodes, bounded) if len(bounded) == len(lags) else None
         if shifts is not None:
             return sign, shifts
     return None

@@ -15,7 +15,7 @@ import numpy as np
 
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node, Slice
-from recurra.ir.output_axes import Axes, restored
+from recurra.ir.output_axes import Axes, restore_functions
 from recurra.ir.types import NUMPY_NAME, Type, is_floating
 from recurra.ir.user_objects import HostFunction
 from recurra.ops.control import Call
@@ -57,7 +57,7 @@ def as_written(graph: Graph) -> tuple[Axes, ...]:
     return tuple((n.domain.dims, ("",) * len(n.type.shape)) for n in nodes)
 
 
-def answers(
+def evaluate_outputs(
     graph: Graph,
     sizes: Mapping[str, int],
     order: Sequence[tuple[str, ...]],
@@ -69,7 +69,7 @@ def answers(
     with np.errstate(all="ignore"):  # padding may hold 1/0
         values = interpreter.run(with_stubs(graph, sizes), sizes, inputs, seed=seed)
     outputs = zip(graph.outputs, order, axes, strict=True)
-    return [restored(graph, dims, a)(values[o], np) for o, dims, a in outputs]
+    return [restore_functions(graph, dims, a)(values[o], np) for o, dims, a in outputs]
 
 
 def random_inputs(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Array]:

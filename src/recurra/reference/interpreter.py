@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from recurra.analysis.demanded_points import branch_conditions
-from recurra.analysis.diagnostics import called
+from recurra.analysis.diagnostics import display_name
 from recurra.errors import ScheduleError
 from recurra.ir.expr import SEED, TRUE, Env, evaluate
 from recurra.ir.graph import Graph, Node, Ref, Slice
@@ -31,7 +31,7 @@ Show = Callable[[str, tuple[int, ...], Any], None]
 def _waits_for_itself(graph: Graph, name: str, point: tuple[int, ...]) -> ScheduleError:
     node = graph[name]
     return ScheduleError(
-        f"a point of {called(graph, name)} waits for itself",
+        f"a point of {display_name(graph, name)} waits for itself",
         facts=f"its value at ({', '.join(map(str, point))}) is needed to compute that value",
         hint="let a read on the way ask for another point, such as t-1",
         loc=node.loc,

@@ -9,11 +9,15 @@ if TYPE_CHECKING:
     from recurra.rl import env, train
     from recurra.rl.actor_critic import ActorCritic
     from recurra.rl.policy import SavedPolicy, load
-    from recurra.rl.returns import episodic, explained_variance, normalize, rows
+    from recurra.rl.returns import episode_returns, explained_variance, normalize, rows
     from recurra.rl.stacking import frames
 
 
-_RENAMED = {"normalise": "normalize", "Policy": "SavedPolicy"}
+_RENAMED = {
+    "episodic": "episode_returns",
+    "normalise": "normalize",
+    "Policy": "SavedPolicy",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -22,7 +26,7 @@ def __getattr__(name: str) -> object:
             return importlib.import_module(f"recurra.rl.{name}")
         case "frames":
             return importlib.import_module("recurra.rl.stacking").frames
-        case "episodic" | "explained_variance" | "normalize" | "rows":
+        case "episode_returns" | "explained_variance" | "normalize" | "rows":
             return getattr(importlib.import_module("recurra.rl.returns"), name)
         case "SavedPolicy" | "load":
             return getattr(importlib.import_module("recurra.rl.policy"), name)
@@ -42,7 +46,7 @@ __all__ = [
     "ActorCritic",
     "SavedPolicy",
     "env",
-    "episodic",
+    "episode_returns",
     "explained_variance",
     "frames",
     "load",

@@ -82,7 +82,7 @@ class PolicyJson(TypedDict):
 
 
 @dataclass(frozen=True)
-class Exchange:
+class EnvInteraction:
     """The tensors that a program and its environment exchange in a step."""
 
     env: str
@@ -111,7 +111,11 @@ class ActingCut:
     """The construction of the graph; equations are built as they are now, or `ago` steps ago."""
 
     def __init__(
-        self, exchange: Exchange, builder: GraphBuilder, graph: Graph, sizes: Mapping[str, int]
+        self,
+        exchange: EnvInteraction,
+        builder: GraphBuilder,
+        graph: Graph,
+        sizes: Mapping[str, int],
     ) -> None:
         self.exchange, self.graph, self.sizes = exchange, graph, sizes
         self.clocks = builder.clocks

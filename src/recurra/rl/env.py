@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from recurra.analysis.argument_checks import expecting
+from recurra.analysis.argument_checks import check_arguments
 from recurra.frontend.context import jax_fn
 from recurra.ir.types import Type
 from recurra.rl.space import Space
@@ -53,7 +53,9 @@ def _on_the_host(spec: str, id: str, kwargs: dict[str, object], episodes: str) -
     return host_env.HostEnv(getattr(vector_env, spec)(id, kwargs, episodes))
 
 
-@partial(expecting, name="rc.rl.env.traceable", hint="name both: observation=rc.f32[4], actions=2")
+@partial(
+    check_arguments, name="rc.rl.env.traceable", hint="name both: observation=rc.f32[4], actions=2"
+)
 def traceable(
     reset: Callable[..., Any],
     step: Callable[..., Any],

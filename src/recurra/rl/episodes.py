@@ -55,7 +55,7 @@ class Episodes:
         last = [f"the last observation{key} of an episode" for key in keys if self.carried]
         return {"reset": tuple(first), "step": (*first, *last, "the reward")}
 
-    def another(self) -> Self:
+    def begin_next(self) -> Self:
         """A copy with an environment of its own."""
         new = copy(self)
         new.rows = None
@@ -140,7 +140,7 @@ class AutoresetEpisodes(Episodes):
         return [*self.observed, *super().stepped]
 
     def another(self) -> Self:
-        new = super().another()
+        new = super().begin_next()
         new.started = False
         return new
 
@@ -227,7 +227,7 @@ class GroupedEpisodes:
 
     def _expect(self, count: int) -> None:
         if len(self.groups) != count:
-            self.groups = [self.episodes.another() for _ in range(count)]
+            self.groups = [self.episodes.begin_next() for _ in range(count)]
 
 
 def make_episodes(spec: Spec) -> Episodes:

@@ -21,15 +21,22 @@ from recurra.frontend.functions import call, dims_of, uniform
 from recurra.frontend.host_calls import first_token, in_order, where_taken
 from recurra.frontend.index_arguments import unwrap
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.ir.expr import Expr, both, compare
+from recurra.ir.expr import Expr, all_of, compare
 from recurra.ir.graph import Graph
 from recurra.ir.types import Domain, Type, is_float
 from recurra.ir.user_objects import HostFunction
 from recurra.ops.control import Call, Item
-from recurra.rl.acting import Exchange, SpacesJson
+from recurra.rl.acting import EnvInteraction, SpacesJson
 from recurra.rl.episodes import Episodes, GroupedEpisodes, make_episodes
 from recurra.rl.space import leaves, tensors_of, tree_of
-from recurra.rl.transitions import HasLast, Stepped, Transition, follow, recurrence, stepped_domain
+from recurra.rl.transitions import (
+    HasLast,
+    Stepped,
+    Transition,
+    define_next,
+    recurrence,
+    stepped_domain,
+)
 from recurra.rl.vector_env import Spec
 
 TOKEN = Type("i32")
@@ -68,7 +75,7 @@ class HostEnv(HasLast):
         args = [uniform(outer, (2,)), as_tensor(wrap(self._count))]
         if self.episodes.carried:
             starts = (compare("==", r.sym, r.lo) for r in outer.ranges[-1:])
-            args.append(as_tensor(Index(both(*starts))))
+            args.append(as_tensor(Index(all_of(*starts))))
         *self._first, self._start = self._call(
             "reset", self.episodes.observed, args, self._box, self._order
         )
@@ -105,7 +112,7 @@ class HostEnv(HasLast):
             for x, (_, s) in zip(actions, leaves(self.action_space), strict=True)
         ]
         *results, after = self._call("step", self.episodes.stepped, inputs, domain, token)
-        follow(token, t, after)
+        define_next(token, t, after)
         in_order(self._order, after, outer.without(t))
         current().finishing[where_taken] = None
         self._last = self._transition(results)
@@ -116,7 +123,7 @@ class HostEnv(HasLast):
 
     def _exchange(
         self, time: str, actions: Sequence[RecurrentTensor], results: Sequence[RecurrentTensor]
-    ) -> Exchange:
+    ) -> EnvInteraction:
         n = len(self.episodes.observed)
         reward, done, term, trunc, live = results[-5:]
         spaces: SpacesJson = {
@@ -125,7 +132,7 @@ class HostEnv(HasLast):
         }
         ended, others = [done, term], [*results[n:-5], reward, trunc, live]
         name = str(self.episodes.spec)
-        return Exchange(name, time, actions, self._first, results[:n], ended, others, spaces)
+        return EnvInteraction(name, time, actions, self._first, results[:n], ended, others, spaces)
 
     def _transition(self, results: Sequence[RecurrentTensor]) -> Transition:
         n, space = len(self.episodes.observed), self.observation_space

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from recurra.backends.numpy.python_source_writer import Writer
 from recurra.backends.numpy.source_blocks import text_of
 from recurra.backends.numpy.source_machine import NumpyNamespace
-from recurra.backends.numpy.traced_array import StandIn, blank
+from recurra.backends.numpy.traced_array import StandIn, zero_array
 from recurra.compiler.options import expect_seed
 from recurra.errors import RecurraError
 from recurra.ir.graph import Graph, Node
@@ -298,7 +298,7 @@ class SavedPolicy:
         for name in (*self.inputs, *begins, *self.links):
             shape, dtype = self._like(name)
             params.append(w.named(name))
-            values[name] = StandIn(w, params[-1], blank((*lead, *shape), dtype))
+            values[name] = StandIn(w, params[-1], zero_array((*lead, *shape), dtype))
         inputs = {x.name for x in values.values()}
         for n in topological([*graph.nodes.values()], lambda n: self._before(graph, n)):
             if n.name in values:
@@ -348,7 +348,7 @@ class SavedPolicy:
         draw = (MODES if greedy else SAMPLES)[kind](self.random, (*lead, *shape))
         operands = ", ".join(writer.show(values[p]) for p in params)
         text = f"{writer.bound(draw, writer.named(kind))}({operands})"
-        return writer.assign(text, blank((*lead, *shape), dtype), moves=False)
+        return writer.assign(text, zero_array((*lead, *shape), dtype), moves=False)
 
     @property
     def is_plain(self) -> bool:

@@ -194,8 +194,8 @@ class Ppo(Trainable):
             rc.optim.Adam(learner.params, lr=rate, eps=1e-5).step()
             ended = step.done & step.live
             rc.log(
-                mean_return=rc.rl.episodic(r * live, ended, over=(b, t)),
-                length=rc.rl.episodic(live, ended, over=(b, t)),
+                mean_return=rc.rl.episode_returns(r * live, ended, over=(b, t)),
+                length=rc.rl.episode_returns(live, ended, over=(b, t)),
                 episodes=ended.cast("f32")[0:B, i, 0:T].sum(),
                 explained_variance=rc.rl.explained_variance(v, adv + v, (b, t), where=live),
             )

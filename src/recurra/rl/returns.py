@@ -150,7 +150,7 @@ def _nbytes(x: RecurrentTensor) -> float:
     return WIDTH[type_.dtype] * prod(known) if len(known) == len(type_.shape) else inf
 
 
-def episodic(
+def episode_returns(
     reward: RecurrentTensor, done: RecurrentTensor, over: Sequence[Index]
 ) -> RecurrentTensor:
     """The mean return of the episodes that end within an iteration; without any, the last one.

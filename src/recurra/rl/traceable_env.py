@@ -19,7 +19,7 @@ from recurra.frontend.dims import Index
 from recurra.frontend.functions import dims_of, uniform, where
 from recurra.frontend.index_arguments import unwrap
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.ir.expr import both, compare
+from recurra.ir.expr import all_of, compare
 from recurra.ir.types import Domain, Type
 from recurra.rl.space import (
     AnySpace,
@@ -35,7 +35,7 @@ from recurra.rl.transitions import (
     Stepped,
     Transition,
     declared,
-    follow,
+    define_next,
     plain_exchange,
     recurrence,
     stepped_domain,
@@ -79,8 +79,8 @@ class TraceableEnv(HasLast):
         next_alive = where(done, 0.0, alive)
         live = alive > 0.0
         after = where(live, new_state, state).detach()
-        follow(state, t, after)
-        follow(alive, t, next_alive)
+        define_next(state, t, after)
+        define_next(alive, t, next_alive)
         reward = where(live, rewards[0], 0.0) if rewards else alive * self.reward
         reward, ended = reward.detach(), next_alive == 0.0
         self._last = Transition(after, reward, ended, ended, as_tensor(False), live, after)
@@ -182,10 +182,10 @@ class StatefulEnv(HasLast):
         over = [recurrence("over", domain, Type("bool"), time, as_tensor(False)) for _ in ended]
         live = ~(over[0] | over[-1])
         for x, y in zip(now, new, strict=True):
-            follow(x, time, where(live, y, x))
+            define_next(x, time, where(live, y, x))
         after = [where(live, y, x) for x, y in zip(over, ended, strict=True)]
         for x, y in zip(over, after, strict=True):
-            follow(x, time, y)
+            define_next(x, time, y)
         o = self._observation([where(live, y, x) for x, y in zip(now, new, strict=True)])
         reward = where(live, reward, reward * 0)
         term, trunc = self._ends(after, domain)
@@ -205,7 +205,7 @@ class StatefulEnv(HasLast):
         fresh = [x.detach() for x in self._first(uniform(domain, (self.draws,)))]
         after = [where(done, x, y) for x, y in zip(fresh, new, strict=True)]
         for x, y in zip(now, after, strict=False):
-            follow(x, time, y)
+            define_next(x, time, y)
         for x, y in zip(self._begin, after, strict=True):
             self._carry(x, y, time)
         next_o, final_o = self._observation(after), self._observation(new)
@@ -216,7 +216,7 @@ class StatefulEnv(HasLast):
     def _continued(self, start: Tensors, box: Domain) -> Tensors:
         """The state at the start of an iteration, of which only the first starts episodes."""
         out = [declared("begin", box, x.type) for x in start]
-        begins = both(*(compare("==", r.sym, r.lo) for r in box if r.dim == self._along))
+        begins = all_of(*(compare("==", r.sym, r.lo) for r in box if r.dim == self._along))
         for x, y in zip(out, start, strict=True):
             x[Index(begins)] = y
         return out

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from recurra.analysis.argument_checks import expecting, names_unpacked
+from recurra.analysis.argument_checks import check_arguments, names_unpacked
 from recurra.analysis.graph_builder import current
 from recurra.errors import RecurraError, caller
 from recurra.frontend.dims import Index
@@ -14,7 +14,7 @@ from recurra.frontend.foreign_names import no_attribute
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
-from recurra.rl.acting import Exchange, SpacePartJson, SpacesJson
+from recurra.rl.acting import EnvInteraction, SpacePartJson, SpacesJson
 from recurra.rl.space import AnySpace, leaves, tensors_of
 
 Stepped = tuple[Any, RecurrentTensor, RecurrentTensor]
@@ -108,7 +108,7 @@ class HasLast:
         own = dict(vars(cls))
         examples = {"reset": "o[b, i, 0] = env.reset(domain=(b, i))", "step": _STEP}
         for word in examples.keys() & own.keys():
-            setattr(cls, word, expecting(own[word], f"env.{word}", f"write {examples[word]}"))
+            setattr(cls, word, check_arguments(own[word], f"env.{word}", f"write {examples[word]}"))
 
     @property
     def last(self) -> Transition:
@@ -135,7 +135,7 @@ def plain_exchange(
     actions: Sequence[RecurrentTensor],
     resets: Sequence[RecurrentTensor],
     last: Transition,
-) -> Exchange:
+) -> EnvInteraction:
     """The exchange with an environment whose arrays have the program's types."""
 
     def parts(space: AnySpace) -> list[SpacePartJson]:
@@ -147,7 +147,7 @@ def plain_exchange(
     spaces = SpacesJson(seen=parts(env.observation_space), taken=parts(env.action_space))
     ended, others = [last.done, last.term], [last.reward, last.trunc, last.live]
     steps = tensors_of(env.observation_space, last.next_o)
-    return Exchange(name, time, actions, resets, steps, ended, others, spaces)
+    return EnvInteraction(name, time, actions, resets, steps, ended, others, spaces)
 
 
 def require_known(episodes: str) -> None:
@@ -186,6 +186,6 @@ def recurrence(
     return x
 
 
-def follow(tensor: RecurrentTensor, time: str, new: RecurrentTensor) -> None:
+def define_next(tensor: RecurrentTensor, time: str, new: RecurrentTensor) -> None:
     """Define x[.., t+1] = new[.., t]."""
     tensor[tuple(r.sym + 1 if r.dim == time else r.sym for r in tensor.domain)] = new

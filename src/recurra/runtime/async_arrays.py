@@ -91,8 +91,8 @@ class WaitingBackend:
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
         """None: launches may run beside the call that would write there."""
 
-    def reading(self, reading: Reading) -> Callable[..., list[LibraryArray]]:
-        reader = self.inner.reading(reading)
+    def reader(self, reading: Reading) -> Callable[..., list[LibraryArray]]:
+        reader = self.inner.reader(reading)
         return lambda times, *stores: reader(times, *map(read, stores))
 
 

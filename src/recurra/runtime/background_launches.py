@@ -27,7 +27,7 @@ def overlapping_regions(program: Program) -> dict[str, int]:
     launches = launches_of(program.items)
     others = {x.region.name for x in launches if not x.overlaps_call}
     regions = [x.region for x in launches if x.overlaps_call and x.region.name not in others]
-    return {r.name: len(r.gives) + len(r.stores) for r in regions if not r.asks}
+    return {r.name: len(r.gives) + len(r.stores) for r in regions if not r.polls}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -47,10 +47,10 @@ class SettlingBackend(WaitingBackend):
 
     overlap: OverlappedLaunches
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         failed = [x for x in self.overlap.pending if x.exception() is not None]
         self.overlap.pending = failed  # raised by whoever waits next
-        self.inner.settle()
+        self.inner.synchronize()
 
 
 @dataclass

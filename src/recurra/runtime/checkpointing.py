@@ -385,12 +385,12 @@ class Saver:
     def parameter(self, name: str, variables: Values, seed: int) -> np.ndarray:
         """A parameter after an iteration; one that nothing trains keeps its initial value."""
         node = self.program.plan.graph.nodes.get(name)
-        if node is not None and name in self.program.plan.seeded:
+        if node is not None and name in self.program.plan.initial_merges:
             return self.first_part(variables[node.args[1].name])
         plan = self.program.plan
         written = self.source[name]
         if isinstance(written.op, Merge) and len(written.args) > 1:
-            for known in (name, self.handed_on(written)):
+            for known in (name, self.value_after_first(written)):
                 if known in variables:
                     return self.first_part(variables[known])
             outer = next(iter(written.domain))
@@ -412,7 +412,7 @@ class Saver:
         point = tuple(evaluate(r.lo, plan.sizes) for r in written.domain)
         return Oracle(self.source, plan.sizes, self.inputs, seed).value(name, point)
 
-    def handed_on(self, node: Node) -> str:
+    def value_after_first(self, node: Node) -> str:
         """The equation that a merge reads at the second iteration: its value after the first."""
         assert isinstance(node.op, Merge)
         assert self.program.main is not None

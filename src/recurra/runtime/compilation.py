@@ -11,7 +11,13 @@ import numpy as np
 
 from recurra.analysis.graph_builder import GraphBuilder
 from recurra.backends.protocol import Backend
-from recurra.backends.registry import backend_of, keeps_regions, mesh_of, on_disk, one_of
+from recurra.backends.registry import (
+    backend_of,
+    expect_one_of,
+    has_disk_cache,
+    mesh_of,
+    with_disk_cache,
+)
 from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
 from recurra.codegen.input_layout import inputs_read
 from recurra.codegen.single_launch import as_single_launch
@@ -25,7 +31,7 @@ from recurra.errors import RecurraError, ScheduleError
 from recurra.ir.array_protocols import ArrayNamespace, LibraryArray
 from recurra.ir.effects import Checkpoint, Export
 from recurra.ir.expr import Sym
-from recurra.ir.output_axes import Restored, restored
+from recurra.ir.output_axes import RestoredAxes, restore_functions
 from recurra.runtime.checkpointing import steps_between_saves
 from recurra.runtime.inputs import ProgramInput, program_inputs
 from recurra.support.cpu import cores
@@ -95,10 +101,13 @@ class Compilation:
         return self.restored[output](array, xp)
 
     @cached_property
-    def restored(self) -> Mapping[str, Restored]:
+    def restored(self) -> Mapping[str, RestoredAxes]:
         """The functions that restore the user's order of axes of each output."""
         before, graph = self.written.graph, self.compiled.plan.graph
-        return {o: restored(graph, before[o].domain.dims, a) for o, a in self.compiled.axes.items()}
+        return {
+            o: restore_functions(graph, before[o].domain.dims, a)
+            for o, a in self.compiled.axes.items()
+        }
 
 
 def compile_program(
@@ -106,7 +115,7 @@ def compile_program(
 ) -> Compilation:
     """Compile a program for these bounds, or load it from the compilation cache."""
     backend = backend_of(options.backend)
-    one_of("scheduler", options.scheduler, SCHEDULERS)
+    expect_one_of("scheduler", options.scheduler, SCHEDULERS)
     options = checked(options)
     check = options.check or ""
     written = bounded(builder, sizes, check_indices=check == "bounds")
@@ -118,7 +127,7 @@ def compile_program(
         )
     effects = tuple(builder.effects)
     if effects and options.tuning.launch_steps is None:
-        options = options.but(
+        options = options.with_options(
             {"launch_steps": steps_between_saves(effects, written.graph, written.sizes)}
         )
     expect_alone(options)
@@ -127,7 +136,7 @@ def compile_program(
         _expect_work(written, options.workers)
         backend = mesh_of(backend, options.workers)
     wanted = replace(options, backend=backend.name)
-    target = wanted.tuning.aimed(target_of(backend))
+    target = wanted.tuning.override(target_of(backend))
     kept, backend = _entry(written, wanted, target, backend)
     compiled = compilation_cache.load_or_compile(
         kept, written.graph, lambda: compile_graph(written.graph, written.sizes, wanted, target)
@@ -172,7 +181,7 @@ def _entry(
     settings = environment()
     if settings.cache is None or settings.watches or options.workers > 1:
         return None, backend
-    if not keeps_regions(backend):
+    if not has_disk_cache(backend):
         return None, backend
     entry = compilation_cache.entry(settings.cache, written.graph, written.sizes, options, target)
-    return entry, backend if entry is None else on_disk(backend, entry)
+    return entry, backend if entry is None else with_disk_cache(backend, entry)

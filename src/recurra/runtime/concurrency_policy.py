@@ -17,13 +17,13 @@ from math import inf
 from recurra.cost.thresholds import MAX_STRETCH_LAUNCHES, MIN_STRETCH_LAUNCHES, WINDOW_SLOTS
 from recurra.runtime.host_executor import Execution
 from recurra.window.ab_trial import WORTH
-from recurra.window.gain_model import LEAST_GAIN, Judgment
+from recurra.window.gain_model import LEAST_GAIN, GainModel
 from recurra.window.thread_pool import ThreadSpan
 from recurra.window.timed_stretches import Stretch
 
 
 @dataclass
-class Judged:
+class ConcurrencyTrial:
     """The measurements of a program's runs on so many threads; str() tells how launches run."""
 
     threads: int
@@ -31,17 +31,17 @@ class Judged:
     seconds: float = inf  # of the last run
     _taken: threading.Lock = field(default_factory=threading.Lock)
 
-    def rests(self) -> bool:
+    def ends_before_comparison(self) -> bool:
         """Will a run in order be over before the next comparison is due?"""
         trial = self.stretch.judgment.trial
-        off = self.stretch.straight and not trial.examining
+        off = self.stretch.runs_in_order and not trial.examining
         return off and time.perf_counter() + self.seconds < trial.until
 
     @contextmanager
     def continued(self) -> Generator[Stretch]:
         """Continue the stretch for one run; concurrent runs of other threads get their own."""
         if not self._taken.acquire(blocking=False):
-            yield _stretch(Judgment(self.threads, WINDOW_SLOTS))
+            yield _stretch(GainModel(self.threads, WINDOW_SLOTS))
             return
         since = time.perf_counter()
         try:
@@ -63,7 +63,7 @@ class Judged:
             return f"{window}, to learn what launches take"
         if trial.examining:
             return f"{window} and in order, in turns, to see which is faster"
-        if not self.stretch.straight:
+        if not self.stretch.runs_in_order:
             return f"{window}, at best {trial.gain:.2f} times as fast as in order at best"
         why = f"{window} they were at best {trial.gain:.2f} times as fast"
         if trial.gain >= WORTH:
@@ -79,14 +79,14 @@ class RunLaunches:
     """The execution of one run; `how` its launches run in words, and when each ran in a window."""
 
     execution: Execution
-    how: Judged | str = ""
+    how: ConcurrencyTrial | str = ""
     spans: Collection[ThreadSpan] = ()
 
 
-def judged_on(threads: int) -> Judged:
+def new_trial(threads: int) -> ConcurrencyTrial:
     """Return the judgment of a program that has not run yet."""
-    return Judged(threads, _stretch(Judgment(threads, WINDOW_SLOTS)))
+    return ConcurrencyTrial(threads, _stretch(GainModel(threads, WINDOW_SLOTS)))
 
 
-def _stretch(judgment: Judgment) -> Stretch:
+def _stretch(judgment: GainModel) -> Stretch:
     return Stretch(judgment, MIN_STRETCH_LAUNCHES, MAX_STRETCH_LAUNCHES)

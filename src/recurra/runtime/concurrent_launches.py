@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from recurra.backends.protocol import ArrayFunction
-from recurra.codegen.access_ranges import Spans, cut, places, touched
+from recurra.codegen.access_ranges import Spans, accessed_places, cut, places
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import times
 from recurra.cost.thresholds import WINDOW_SLOTS
@@ -27,7 +27,7 @@ from recurra.errors import Loc, RecurraError, here
 from recurra.ir.array_protocols import LibraryArray
 from recurra.ir.types import Tuple
 from recurra.runtime.async_arrays import Handle, Handles, handles_in, read, value_of
-from recurra.runtime.concurrency_policy import Judged, RunLaunches, judged_on
+from recurra.runtime.concurrency_policy import ConcurrencyTrial, RunLaunches, new_trial
 from recurra.runtime.host_executor import Execution
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import StoredAxis
@@ -61,16 +61,18 @@ class LaunchWindows:
     """The windows of a program's launches, over all of its runs, and what was learned of them."""
 
     execution: Execution
-    known: dict[int, Judged] = field(default_factory=dict[int, Judged])  # by threads
+    known: dict[int, ConcurrencyTrial] = field(
+        default_factory=dict[int, ConcurrencyTrial]
+    )  # by threads
 
     @cached_property
     def plan(self) -> WindowPlan:
         """The accesses of the program's regions to stores."""
         return window_plan(self.execution)
 
-    def judged(self, threads: int) -> Judged:
+    def judged(self, threads: int) -> ConcurrencyTrial:
         """Return the measurements of runs on so many threads."""
-        return self.known.setdefault(threads, judged_on(threads))
+        return self.known.setdefault(threads, new_trial(threads))
 
     @contextmanager
     def launches(self, window: object) -> Generator[RunLaunches]:
@@ -91,7 +93,7 @@ class LaunchWindows:
                 window.settle()
             return
         judged = self.judged(window)
-        if judged.rests():
+        if judged.ends_before_comparison():
             with judged.continued():
                 yield RunLaunches(_named(self.execution), judged)
             return
@@ -103,7 +105,7 @@ class LaunchWindows:
             yield self.through(run, judged)
             run.settle()
 
-    def through(self, run: Executor, how: Judged | str) -> RunLaunches:
+    def through(self, run: Executor, how: ConcurrencyTrial | str) -> RunLaunches:
         """Return launches that go through an executor."""
         _expect(self.execution)
         return RunLaunches(windowed(self.execution, run, self.plan), how, run.spans)
@@ -129,13 +131,13 @@ def window_plan(execution: Execution) -> WindowPlan:
     """Compute the accesses of a program's regions to stores."""
     plan, regions = execution.program.plan, execution.program.regions
     axes = cut(plan, regions)
-    at = {r.name: touched(plan, r, axes) for r in regions}
+    at = {r.name: accessed_places(plan, r, axes) for r in regions}
     return WindowPlan(axes, at, {r.name: _makes(plan, r) for r in regions})
 
 
 def _makes(plan: StoragePlan, region: Region) -> tuple[int, int]:
     types = [plan.statements.arrays[v].type for v in region.gives]
-    count = len(types) + sum(region.asks for _ in region.ends)
+    count = len(types) + sum(region.polls for _ in region.ends)
     return count, count + sum(0 if isinstance(t, Tuple) else t.nbytes(plan.sizes) for t in types)
 
 
@@ -215,7 +217,7 @@ def _launching(
     wrapper = Wrapper(region.name, body, reads, writes, kind=region.name, loc=loc)
 
     def launch(*args: Any) -> tuple[LibraryArray, ...]:
-        if run.straight:
+        if run.runs_in_order:
             launched = PendingLaunch(args, inside.ready)
             run.launch(wrapper, launched)
             if launched.results is None:  # it failed, or another thread turned the window on

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from recurra.analysis.argument_checks import expecting
+from recurra.analysis.argument_checks import check_arguments
 from recurra.analysis.graph_builder import GraphBuilder
 from recurra.compiler.options import CompileOptions
 from recurra.errors import NoSuchName, RecurraError
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import compile_program
-from recurra.runtime.concurrency_policy import Judged
+from recurra.runtime.concurrency_policy import ConcurrencyTrial
 from recurra.runtime.host_executor import Execution, Resume, Step
 from recurra.runtime.loop_profile import ProfiledLaunch
 from recurra.runtime.run_recorder import record_run
@@ -34,7 +34,7 @@ class Executable(InspectableProgram):
         self.runner = Runner(self.compilation)
 
     @partial(
-        expecting,
+        check_arguments,
         name="program.run",
         hint='write program.run(seed=0, inputs={"x": x}): all but the seed goes by its name',
         by_keyword=lambda word: f'give inputs in a dict: program.run(inputs={{"{word}": {word}}})',
@@ -119,7 +119,7 @@ class Executable(InspectableProgram):
         return self.runner.saver
 
     @property
-    def window(self) -> Judged | str:
+    def window(self) -> ConcurrencyTrial | str:
         """A description of how launches ran in the last run with a window."""
         return self.runner.how
 

@@ -12,7 +12,7 @@ from recurra.backends.protocol import ArrayFunction, Backend, mesh_of
 from recurra.codegen.array_machine import ArrayMachine, MachineArray, MachineStore
 from recurra.codegen.call_result_readers import Reader
 from recurra.codegen.offloaded_samples import samplers
-from recurra.codegen.schedule_interpreter import Scope, Walk
+from recurra.codegen.schedule_interpreter import ScheduleInterpreter, Scope
 from recurra.codegen.shards import Shards
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.array_protocols import LibraryArray
@@ -31,7 +31,7 @@ Operand = np.ndarray | np.generic | Paged
 def called(
     plan: StoragePlan,
     backend: Backend,
-    walk: Walk,
+    walk: ScheduleInterpreter,
     shards: Shards | None,
     statement: str,
     seed: int,
@@ -56,11 +56,11 @@ def called(
         return state, walk.point(statement, state)
 
     def read(machine: ArrayMachine, times: Times, *found: LibraryArray) -> list[MachineArray]:
-        refs, on = [node.args[k] for k in stored], Walk(plan, machine)
+        refs, on = [node.args[k] for k in stored], ScheduleInterpreter(plan, machine)
         state, env = point(times, {a.name: x for a, x in zip(refs, found, strict=True)})
         return [on.read(plan.stores[a.name], a, state, env) for a in refs]
 
-    reading, operand = backend.reading(read), partial(_operand, backend)
+    reading, operand = backend.reader(read), partial(_operand, backend)
 
     def operands(times: Times, values: Sequence[LibraryArray]) -> list[Operand]:
         args: list[LibraryArray | Paged] = [*values]
@@ -81,7 +81,7 @@ def called(
         mesh = mesh_of(backend)
         parts = zip(*(mesh.parts(x) for x in values), strict=True)
         each = [operands(times, part) for part in parts]  # of every worker
-        results = run(times, shards.together(node, zip(*each, strict=True)))
+        results = run(times, shards.join_operands(node, zip(*each, strict=True)))
         return tuple(map(mesh.spread, shards.split_results(node, results)))
 
     def take(times: Times, *values: LibraryArray) -> tuple[LibraryArray, ...]:

@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from recurra.backends.protocol import ArrayFunction, Backend, Mesh, Wrap, mesh_of
-from recurra.codegen.arena_views import placed
+from recurra.codegen.arena_views import arena_arrays
 from recurra.codegen.call_result_readers import Reader, readers
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import host_source as written
@@ -18,7 +18,7 @@ from recurra.codegen.input_layout import inputs_read, written_order
 from recurra.codegen.loop_segments import times
 from recurra.codegen.offloaded_samples import has_samples
 from recurra.codegen.region import Region
-from recurra.codegen.schedule_interpreter import Walk
+from recurra.codegen.schedule_interpreter import ScheduleInterpreter
 from recurra.codegen.shards import Shards
 from recurra.codegen.store_access import blank
 from recurra.codegen.streamed_outputs import streamed
@@ -143,7 +143,7 @@ class Execution:
             stores = yield from self.main(run, self.backend.array(np.uint32(seed)), copy)
         finally:  # also of a generator that is closed, or left by an error
             run.mover.close()
-            self.backend.settle()
+            self.backend.synchronize()
         return run.results(stores, native)
 
 
@@ -173,7 +173,7 @@ class _ExecutorRun:
                 facts=f"it was given {', '.join(sorted(inputs)) or 'none'}",
                 hint="steps(inputs={name: array}), one array [*dims, *shape] for each rc.input",
             )
-        self.walk, self.mover = Walk(self.plan, execution.backend.machine), Mover()
+        self.walk, self.mover = ScheduleInterpreter(self.plan, execution.backend.machine), Mover()
         self.offload = execution.program.offload
         self.streamed = streamed(execution.program)
         self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
@@ -211,7 +211,7 @@ class _ExecutorRun:
     def whole(self, name: str, array: object) -> np.ndarray:
         """An output as a NumPy array, with the rows of all workers."""
         parts = self.backend.numpy(array)
-        return parts if self.shards is None else self.shards.whole(name, parts, np)
+        return parts if self.shards is None else self.shards.join_output(name, parts, np)
 
     def result(self, name: str, array: object) -> np.ndarray:
         """`whole`, of a store that no launch takes again; an input of the caller's is copied."""
@@ -221,11 +221,11 @@ class _ExecutorRun:
 
     def joined(self, name: str, parts: LibraryArray, xp: ArrayNamespace) -> LibraryArray:
         """Join the rows of all workers of an output."""
-        return parts if self.shards is None else self.shards.whole(name, parts, xp)
+        return parts if self.shards is None else self.shards.join_output(name, parts, xp)
 
     def of_all(self, name: str, parts: list[np.ndarray]) -> np.ndarray:
         """Join an output of which each worker has a NumPy array."""
-        return parts[0] if self.shards is None else self.shards.whole(name, parts, np)
+        return parts[0] if self.shards is None else self.shards.join_output(name, parts, np)
 
     @property
     def workers(self) -> int:
@@ -386,7 +386,7 @@ class _ExecutorRun:
     def stores(self, *names: str) -> tuple[object, ...]:
         """The initial arrays of stores: inputs, or zeros, as masked values must be finite."""
         initial = Given(self.plan, self.backend, self.inputs, self.shards)
-        found, views = [self.plan.stores[n] for n in names], placed(self.plan, self.backend)
+        found, views = [self.plan.stores[n] for n in names], arena_arrays(self.plan, self.backend)
         return tuple(
             views[s.name] if s.name in views else self.offloaded(s) if s.room else initial.store(s)
             for s in found

@@ -9,12 +9,12 @@ import numpy as np
 
 from recurra.backends.protocol import Backend, mesh_of
 from recurra.codegen.input_layout import (
+    as_numpy,
     as_stored,
     dtype_name,
     input_of,
-    lendable,
-    numbers,
-    row_by_row,
+    is_row_major,
+    shareable_array,
 )
 from recurra.codegen.shards import Shards
 from recurra.errors import ShapeError
@@ -58,7 +58,7 @@ class Given:
         """One buffer of a store; an input in the store's layout is shared, not copied."""
         if self.shards is None:
             if store.given and hasattr(given, "__dlpack__") and self.fits(store, given):
-                return self.backend.from_dlpack(lendable(given))
+                return self.backend.from_dlpack(shareable_array(given))
             return self.backend.adopt(self.fill(store, given))
         if not store.given:
             return self.backend.array(self.fill(store, given))
@@ -70,7 +70,7 @@ class Given:
         if not is_array(given) or tuple(a.dim for a in store.kept) != self.dims(store):
             return False
         wanted = store.shape(self.plan.sizes), NUMPY_NAME[store.type.dtype]
-        return (tuple(given.shape), dtype_name(given.dtype)) == wanted and row_by_row(given)
+        return (tuple(given.shape), dtype_name(given.dtype)) == wanted and is_row_major(given)
 
     def dims(self, store: Store) -> tuple[str, ...]:
         return self.plan.graph[store.name].domain.dims
@@ -82,7 +82,7 @@ class Given:
             return array
         domain = self.plan.graph[store.name].domain
         name, loc = input_of(self.plan, store.name), self.plan.graph[store.name].loc
-        values = numbers(given, name, store.type.dtype, loc)
+        values = as_numpy(given, name, store.type.dtype, loc)
         dims = self.dims(store)
         if self.shards is not None and self.shards.dim in dims:
             rows = np.split(values, self.shards.workers, axis=dims.index(self.shards.dim))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recurra.codegen.input_layout import numbers
+from recurra.codegen.input_layout import as_numpy
 from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.ir.array_protocols import is_array
 from recurra.ir.graph import Node
@@ -99,7 +99,7 @@ def _expect_array(wanted: ProgramInput, given: object) -> None:
             hint="give the points of its dims first, then the axes of its type",
         )
     if not wanted.is_read or isinstance(given, np.ma.MaskedArray):  # also of the right type
-        numbers(given, wanted.name, wanted.type.dtype, wanted.loc)
+        as_numpy(given, wanted.name, wanted.type.dtype, wanted.loc)
 
 
 def with_blanks(

@@ -21,10 +21,10 @@ from recurra.cost.thresholds import BUDGET_MEMORY_PRICES, BUDGET_TILE_ROWS
 from recurra.errors import here
 from recurra.memory_model.budget import expect_room, needed
 from recurra.memory_model.host_run import footprint
-from recurra.memory_model.metered_regions import tells_besides
+from recurra.memory_model.metered_regions import knows_temporary_bytes
 from recurra.memory_model.peak import Peak
 from recurra.runtime.executable import Executable
-from recurra.storage.offload import Offload, worth
+from recurra.storage.offload import Offload, stores_to_offload
 from recurra.storage.storage_plan import StoragePlan
 from recurra.support.byte_units import parse
 
@@ -52,7 +52,7 @@ class BudgetCandidate:
         return ", ".join(how)
 
 
-def fitted(make: Make, options: CompileOptions) -> Executable:
+def compile_within_budget(make: Make, options: CompileOptions) -> Executable:
     """Compile with these options, or with others that make the program fit its memory budget.
 
     Raises PlanError with the least budget that would do if none does.
@@ -60,12 +60,12 @@ def fitted(make: Make, options: CompileOptions) -> Executable:
     given = replace(options, memory=None)
     if options.memory is None:
         return make(given)
-    budget, given = parse(options.memory), given.but({"single_launch": False})
+    budget, given = parse(options.memory), given.with_options({"single_launch": False})
     first = make(given)
-    return remembered(make, given, first, budget) or choose_candidate(make, given, first, budget)
+    return cached_choice(make, given, first, budget) or choose_candidate(make, given, first, budget)
 
 
-def remembered(
+def cached_choice(
     make: Make, given: CompileOptions, first: Executable, budget: int
 ) -> Executable | None:
     """The choice of an earlier compilation, from the compilation cache (RECURRA_CACHE)."""
@@ -73,7 +73,7 @@ def remembered(
     if not found:
         return None
     more, line = found
-    best = make(given.but(more)) if more else first
+    best = make(given.with_options(more)) if more else first
     best.compiled.stages.cx.remark(line)
     return best
 
@@ -90,7 +90,7 @@ def choose_candidate(
     tried, fits = [first], list[BudgetCandidate]()
     for several in (recompute_more(given), offload_more(given, start.compiled.plan)):
         for more in several:
-            tried.append(candidate(make(given.but(more)), more, budget))
+            tried.append(candidate(make(given.with_options(more)), more, budget))
             if tried[-1].peak <= budget:  # the first is the one that repeats, or moves, least
                 fits.append(tried[-1])
                 break
@@ -125,14 +125,14 @@ class NoTemporaries:
 
     donates: bool
 
-    def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
+    def temporary_bytes(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         return 0
 
 
 def between_launches(program: Executable) -> Peak:
     """The peak outside of launches, a lower bound: nothing is compiled to know it."""
     backend = program.backend
-    if not tells_besides(backend):
+    if not knows_temporary_bytes(backend):
         return program.memory
     return footprint(program.compiled.program, NoTemporaries(backend.donates))
 
@@ -150,7 +150,7 @@ def offload_more(given: CompileOptions, plan: StoragePlan) -> Iterator[More]:
     """Options that offload the largest store, the two largest, four, ..; all, and recompute."""
     if given.offload is not None or given.workers > 1 or given.check:
         return
-    names = tuple(worth(plan, Offload(least=0)))
+    names = tuple(stores_to_offload(plan, Offload(least=0)))
     for k in sorted({min(1 << k, len(names)) for k in range(len(names))}):
         yield {"offload": Offload(least=0, stores=names[:k])}
     if names and given.tuning.memory_price is None:

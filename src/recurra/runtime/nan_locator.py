@@ -23,7 +23,7 @@ from recurra.backends.protocol import ArrayFunction
 from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import region_function
-from recurra.codegen.schedule_interpreter import Scope, Walk
+from recurra.codegen.schedule_interpreter import ScheduleInterpreter, Scope
 from recurra.errors import NotFiniteError
 from recurra.ir.array_protocols import LibraryArray
 from recurra.ir.expr import Env
@@ -62,7 +62,7 @@ class NanWatch:
     count: int = 0
     last: BadElement | None = None  # the last one kept
 
-    def mend(
+    def replace_bad(
         self,
         node: Statement,
         env: Mapping[str, int],
@@ -86,7 +86,7 @@ class NanWatch:
 
 
 @dataclass(frozen=True)
-class WatchedArrays(Walk):
+class WatchedArrays(ScheduleInterpreter):
     """A walk that runs statements as NumPy does, and watches their results."""
 
     watch: NanWatch = field(default_factory=lambda: NanWatch(None))
@@ -108,7 +108,7 @@ class WatchedArrays(Walk):
             return
         xs, env = tuple(self.operands), self.point(statement, state)
         bad = self.bad_elements(node, env, np.asarray(y), xs)
-        fixed = self.watch.mend(node, env, np.asarray(y), bad, xs)
+        fixed = self.watch.replace_bad(node, env, np.asarray(y), bad, xs)
         if fixed is not y:
             state.vals[node.array] = fixed
             if not node.accumulates:
@@ -175,7 +175,7 @@ class Check:
     inputs: Mapping[str, object]
     resume: Resume | None
     answers: Answers = field(default_factory=list[tuple[np.ndarray, ...]])
-    excused: set[str] = field(default_factory=set[str])  # inf that no op made
+    allowed: set[str] = field(default_factory=set[str])  # inf that no op made
     resumable: bool = False  # may the last launch be run again alone?
     launches: int = 0  # since the state that a replay begins with
     ended: bool = False
@@ -190,7 +190,9 @@ class Check:
         def wrap(statement: str, call: ArrayFunction) -> ArrayFunction:
             if not self.answers_are_kept(statement):
                 return call
-            point = self.points(Walk(self.program.plan, execution.backend.machine), statement)
+            point = self.points(
+                ScheduleInterpreter(self.program.plan, execution.backend.machine), statement
+            )
 
             def recorded(times: tuple[int, ...], *operands: object) -> tuple[LibraryArray, ...]:
                 found = call(times, *operands)
@@ -206,7 +208,7 @@ class Check:
         """Is it a call of a function? Samples are taken again instead."""
         return not isinstance(self.program.plan.statements[statement].op, Samples)
 
-    def points(self, walk: Walk, statement: str) -> Callable[[tuple[int, ...]], Env]:
+    def points(self, walk: ScheduleInterpreter, statement: str) -> Callable[[tuple[int, ...]], Env]:
         """Return the function from the times of the loops around a call to its point."""
         path = self.program.plan.schedule.paths()[statement]
         loops = [x for _, x in path if x is not None]
@@ -257,7 +259,7 @@ class Check:
             raise self.refusal(self.given)
 
     def look_at_results(self, results: Mapping[str, object], where: str) -> None:
-        bad = bad_names(results) - self.excused
+        bad = bad_names(results) - self.allowed
         if not bad:
             return
         (watch_all, results_of_all), never = self.replay(None), bad_names(self.replay(0)[1])
@@ -265,7 +267,7 @@ class Check:
         if not reached:
             if any(np.isnan(np.asarray(results[n])).any() for n in bad):
                 self.unexplained(sorted(bad)[0], results, where)
-            self.excused |= bad
+            self.allowed |= bad
             return
         low, high = 0, watch_all.count
         while high - low > 1:
@@ -286,7 +288,7 @@ class Check:
         watch, answers = NanWatch(through), iter(self.answers)
         backend = _WatchedNumpy(watch)
         plan = self.program.plan
-        walk = Walk(plan, backend.machine)
+        walk = ScheduleInterpreter(plan, backend.machine)
 
         def wrap(statement: str, call: ArrayFunction) -> ArrayFunction:
             node, point = plan.statements[statement], self.points(walk, statement)
@@ -397,7 +399,7 @@ def _answer(
     """Result `index` of the host, watched like an op's; a copy, as launches may destroy it."""
     result = np.array(result, copy=True)
     bad = _not_finite(result)
-    return watch.mend(node, env, result, bad, result=index) if bad.any() else result
+    return watch.replace_bad(node, env, result, bad, result=index) if bad.any() else result
 
 
 def bad_names(results: Mapping[str, object]) -> set[str]:

@@ -19,7 +19,7 @@ from recurra.ir.array_protocols import LibraryArray
 from recurra.runtime.background_launches import overlapping
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import Compilation
-from recurra.runtime.concurrency_policy import Judged, RunLaunches
+from recurra.runtime.concurrency_policy import ConcurrencyTrial, RunLaunches
 from recurra.runtime.host_executor import Execution, Resume, Step
 from recurra.runtime.inputs import expect_inputs, with_blanks
 from recurra.runtime.loop_profile import ProfiledLaunch, islands
@@ -37,7 +37,7 @@ class Runner:
 
     def __init__(self, compilation: Compilation, execution: Execution | None = None) -> None:
         self.compilation = compilation
-        self.how: Judged | str = ""  # how launches ran in the last run with a window
+        self.how: ConcurrencyTrial | str = ""  # how launches ran in the last run with a window
         if execution is not None:
             self.execution, self.single = execution, None
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from recurra.backends.protocol import Backend
 from recurra.codegen.host_program import Program, RegionLaunch
-from recurra.codegen.input_layout import dtype_name, in_place
+from recurra.codegen.input_layout import dtype_name, in_caller_layout
 from recurra.codegen.region import Region
 from recurra.codegen.single_launch import Arrays, Finish, OutputOf, WholeProgram, output_of
 from recurra.compiler.options import expect_seed
 from recurra.ir.array_protocols import ArrayNamespace, LibraryArray
-from recurra.ir.output_axes import Restored
+from recurra.ir.output_axes import RestoredAxes
 from recurra.ir.types import NUMPY_NAME
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput, expect_inputs
@@ -37,7 +37,7 @@ class WholeProgramBackend(Backend, Protocol):
         """Return f(seed, inputs) -> results of a region that is all of a program."""
         ...
 
-    def takes(self, array: object) -> TypeGuard[LibraryArray]:
+    def accepts(self, array: object) -> TypeGuard[LibraryArray]:
         """Can the array be an argument as it is, if it has the right shape and type?"""
         ...
 
@@ -89,7 +89,7 @@ class SingleRun:
         )
 
     @cached_property
-    def arrangements(self) -> tuple[tuple[str, OutputOf, Restored], ...]:
+    def arrangements(self) -> tuple[tuple[str, OutputOf, RestoredAxes], ...]:
         """The equation of every named tensor, and the conversions of its store."""
         c, plan = self.compilation, self.program.plan
         named = ((c.outputs[o], c.restored[o]) for o in c.named.values())
@@ -107,20 +107,20 @@ class SingleRun:
     def arguments(self, given: Mapping[str, object]) -> Arrays:
         """The inputs that are read, as they are or converted to the program's types."""
         are_these = type(given) is dict and given.keys() == self.types.keys()
-        if are_these and all(self.takes(name, x) for name, x in given.items()):
+        if are_these and all(self.accepts(name, x) for name, x in given.items()):
             return cast(Arrays, given)
         expect_inputs(self.compilation.inputs, given)
         return {x.name: self.argument(x, given[x.name]) for x in self.read}
 
-    def takes(self, name: str, given: object) -> bool:
+    def accepts(self, name: str, given: object) -> bool:
         """Can the launch take the array of an input as it is?"""
-        if not self.backend.takes(given):
+        if not self.backend.accepts(given):
             return False
         return self.types[name] == (given.shape, dtype_name(given.dtype))
 
     def argument(self, x: ProgramInput, given: object) -> LibraryArray:
         """Convert the array of an input for the launch."""
-        return self.backend.argument(in_place(given, x.name, x.type.dtype, x.loc))
+        return self.backend.argument(in_caller_layout(given, x.name, x.type.dtype, x.loc))
 
     def run(self, request: RunRequest) -> dict[str, LibraryArray]:
         """Run the program; return every named tensor, by name, when all of them are ready."""
@@ -131,7 +131,7 @@ class SingleRun:
         try:
             results = backend.wait(launch(np.uint32(request.seed), inputs))
         except BaseException:
-            backend.settle()
+            backend.synchronize()
             raise
         if not request.native:
             results = self.on_host(results)

@@ -15,7 +15,7 @@ from recurra.ir.graph import Graph
 from recurra.ir.types import Tuple
 from recurra.memory_model import summary
 from recurra.memory_model.host_run import footprint
-from recurra.memory_model.metered_regions import tells_besides
+from recurra.memory_model.metered_regions import knows_temporary_bytes
 from recurra.memory_model.peak import KINDS, Peak
 from recurra.report.html import code, folds_html, table
 from recurra.runtime.compilation import Compilation
@@ -115,7 +115,7 @@ class InspectableProgram:
         On JAX and Torch it is the memory of the device, for one worker; where XLA runs regions,
         they are compiled now. Host functions and the libraries themselves come on top.
         """
-        tells = self.backend if tells_besides(self.backend) else None
+        tells = self.backend if knows_temporary_bytes(self.backend) else None
         return footprint(self.compilation.single or self.compiled.program, tells)
 
     @property

@@ -43,7 +43,7 @@ class NoOrder(Exception):
         self.equations, self.ties, self.tried = equations, ties, tried
 
 
-def schedule(
+def find_schedule(
     graph: Graph,
     sizes: Mapping[str, int],
     axes: frozenset[str] = frozenset(),

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from recurra.ir.expr import TRUE, Expr, both, compare, lin, maximum, minimum, substitute, symbols
+from recurra.ir.expr import TRUE, Expr, all_of, compare, lin, maximum, minimum, substitute, symbols
 from recurra.ir.frozen import Frozen
 from recurra.ir.graph import Index, Ref, Slice
 from recurra.ir.statement import Array, Statement, StatementGraph
 from recurra.ir.types import is_shift
-from recurra.polyhedral.dependence import happens
+from recurra.polyhedral.dependence import is_feasible
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ def dependences(graph: StatementGraph) -> Iterator[Dependence]:
 def real_dependences(graph: StatementGraph) -> list[Dependence]:
     """The dependences that some point has, for some bounds."""
     domains = {s.name: s.domain for s in graph.statements.values()}
-    return [d for d in dependences(graph) if d.where == TRUE or happens(domains[d.sink], d.where)]
+    return [
+        d for d in dependences(graph) if d.where == TRUE or is_feasible(domains[d.sink], d.where)
+    ]
 
 
 def _partial(
@@ -74,7 +76,7 @@ def _partial(
         }
         if symbols(writer.where) & set(writer.domain.dims) <= points.keys():
             ties.append(substitute(writer.where, points))
-    return Dependence(reader.name, writer.name, ref, position, index, both(*ties))
+    return Dependence(reader.name, writer.name, ref, position, index, all_of(*ties))
 
 
 def _dim_of(place: Expr | int, statement: Statement) -> tuple[str | None, int]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from recurra.analysis.data_conditions import worthwhile_conditions
-from recurra.ir.expr import TRUE, Expr, Sym, both, compare, substitute
+from recurra.ir.expr import TRUE, Expr, Sym, all_of, compare, substitute
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.statement import Array, DataCondition, Statement, StatementGraph
@@ -60,7 +60,7 @@ def lower_values(
         if n.name in by_data:
             lowered = [_decided(s, n, by_data[n.name]) for s in lowered]
         if n.name in guards:
-            lowered = (replace(s, where=both(s.where, guards[n.name])) for s in lowered)
+            lowered = (replace(s, where=all_of(s.where, guards[n.name])) for s in lowered)
         statements += lowered
         arrays.append(array)
     return StatementGraph(
@@ -113,12 +113,12 @@ def _pieces(
     parts: list[tuple[Expr, ...]] = [()]
     for cut in sorted(cuts, key=str):
         finer = [(*part, side) for part in parts for side in _sides(cut)]
-        parts = [sides for sides in finer if split_boxes(node.domain, both(*sides), sizes)]
+        parts = [sides for sides in finer if split_boxes(node.domain, all_of(*sides), sizes)]
     pieces = [
         _restrict(s, box)
         for sides in parts
         for when, s in branches
-        for box in split_boxes(node.domain, both(when, *sides), sizes)
+        for box in split_boxes(node.domain, all_of(when, *sides), sizes)
     ]
     for k, s in enumerate(pieces):
         yield replace(s, name=graph.fresh(f"{node.name}.{k}")) if len(pieces) > 1 else s

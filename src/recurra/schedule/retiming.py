@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from recurra.ir.min_cut import ONE, OTHER, Network
-from recurra.ir.order import components, soonest
+from recurra.ir.order import components, earliest_times
 from recurra.polyhedral.dependence_distance import Lag
 
 
@@ -33,7 +33,7 @@ def retime(
     reps = [n for n in nodes if group[n] == n]
     ends = ((group[e.source], group[e.sink], e.low) for e in edges)
     between = [(source, sink, low) for source, sink, low in ends if source != sink]
-    least = soonest(reps, between)
+    least = earliest_times(reps, between)
     assert least is not None, "a cycle needs its own future"
     if not any(least.values()):
         return dict.fromkeys(nodes, 0)
@@ -71,7 +71,7 @@ def _cheapest(
     for s in held:
         price[(s,)] = weight[s]  # (s,): the last read of s
         price[group[s]] -= weight[s]
-    at = soonest(price, waits)
+    at = earliest_times(price, waits)
     assert at is not None, "a cycle needs its own future"
     while moves := _cheaper_later(price, waits, at):
         ahead = [x for x in waits if x[0] in moves and x[1] not in moves]
@@ -94,5 +94,5 @@ def _cheaper_later(
     for source, sink, lag in waits:
         if at[sink] + lag == at[source]:
             network.edge(source, sink)
-    side, _ = network.one_side()
+    side, _ = network.source_side()
     return side - {ONE}

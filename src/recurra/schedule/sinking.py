@@ -127,5 +127,5 @@ class LoopPlacement:
                     network.edge((x,), s)
                     if x in group:
                         network.edge(s, x)  # it does not move without its readers
-        stay, cost = network.one_side()
+        stay, cost = network.source_side()
         return {s for s in group if s not in stay} if cost < now else set()

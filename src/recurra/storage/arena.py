@@ -8,7 +8,7 @@ from recurra.report.html import table_html
 
 
 @dataclass(frozen=True)
-class Life:
+class LiveRange:
     """The live range of a store: its bytes, and the first and last step at which it is needed."""
 
     store: str
@@ -16,7 +16,7 @@ class Life:
     first: int
     last: int
 
-    def meets(self, other: Life) -> bool:
+    def overlaps(self, other: LiveRange) -> bool:
         """Tell whether both are alive at some step."""
         return self.first <= other.last and other.first <= self.last
 
@@ -28,7 +28,7 @@ class Arena:
     `least`: no smaller arena exists, which is proven.
     """
 
-    lives: tuple[Life, ...]
+    live_ranges: tuple[LiveRange, ...]
     offsets: tuple[int, ...]
     nbytes: int
     load: int
@@ -38,19 +38,19 @@ class Arena:
     @property
     def places(self) -> dict[str, int]:
         """The offset of each store."""
-        return {x.store: at for x, at in zip(self.lives, self.offsets, strict=True)}
+        return {x.store: at for x, at in zip(self.live_ranges, self.offsets, strict=True)}
 
     @property
     def stack(self) -> list[str]:
         """Stores directly on top of each other, from the end of the arena down: why it is so
         large."""
         stack: list[str] = []
-        upper = Life("", 0, 0, max((x.last for x in self.lives), default=0))
+        upper = LiveRange("", 0, 0, max((x.last for x in self.live_ranges), default=0))
         top = self.nbytes
         while below := [
             (x, at)
-            for x, at in zip(self.lives, self.offsets, strict=True)
-            if at + x.nbytes == top and x.meets(upper)
+            for x, at in zip(self.live_ranges, self.offsets, strict=True)
+            if at + x.nbytes == top and x.overlaps(upper)
         ]:
             upper, top = below[0]
             stack.append(upper.store)
@@ -59,7 +59,7 @@ class Arena:
     @property
     def unshared_bytes(self) -> int:
         """The bytes of all stores, each in a buffer of its own."""
-        return sum(x.nbytes for x in self.lives)
+        return sum(x.nbytes for x in self.live_ranges)
 
     @property
     def fragmentation(self) -> float:
@@ -69,7 +69,9 @@ class Arena:
     def __str__(self) -> str:
         rows = [
             f"{at:>14,}  {x.store}  {x.nbytes:,} B, alive in steps {x.first}..{x.last}"
-            for at, x in sorted(zip(self.offsets, self.lives, strict=True), key=lambda p: p[0])
+            for at, x in sorted(
+                zip(self.offsets, self.live_ranges, strict=True), key=lambda p: p[0]
+            )
         ]
         return "\n".join([*rows, self.total])
 
@@ -85,6 +87,6 @@ class Arena:
     def _repr_html_(self) -> str:
         rows = [
             {"offset": at, "store": x.store, "bytes": x.nbytes, "steps": f"{x.first}..{x.last}"}
-            for at, x in zip(self.offsets, self.lives, strict=True)
+            for at, x in zip(self.offsets, self.live_ranges, strict=True)
         ]
         return table_html(rows) + f"<p>{self.total}</p>"

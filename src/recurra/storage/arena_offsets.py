@@ -20,7 +20,7 @@ from recurra.ir.graph import Slice
 from recurra.ops.elementwise import Going
 from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Exec, Item, Path
-from recurra.storage.arena import Arena, Life
+from recurra.storage.arena import Arena, LiveRange
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution, packing
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
@@ -45,7 +45,7 @@ def allocate(
         by: the name of `solve` in the report.
         stores: the stores to place; None for all of them.
     """
-    ranges = tuple(x for x in lives(plan) if stores is None or x.store in stores)
+    ranges = tuple(x for x in live_ranges(plan) if stores is None or x.store in stores)
     load = _load(ranges)
     greedy = _greedy(ranges)
     best = Arena(ranges, greedy, _top(ranges, greedy), load, "greedy")
@@ -74,17 +74,17 @@ def allocate(
 def conflicts(arena: Arena) -> list[str]:
     """List the errors in the offsets: pairs of stores that are alive at once in the same bytes."""
     errors: list[str] = []
-    placed = list(zip(arena.lives, arena.offsets, strict=True))
+    placed = list(zip(arena.live_ranges, arena.offsets, strict=True))
     for k, (x, a) in enumerate(placed):
         if a < 0 or a + x.nbytes > arena.nbytes:
             errors.append(f"{x.store} at {a} leaves the arena of {arena.nbytes} B")
         for y, b in placed[:k]:
-            if x.meets(y) and a < b + y.nbytes and b < a + x.nbytes:
+            if x.overlaps(y) and a < b + y.nbytes and b < a + x.nbytes:
                 errors.append(f"{x.store} at {a} and {y.store} at {b} overlap")
     return errors
 
 
-def lives(plan: StoragePlan) -> tuple[Life, ...]:
+def live_ranges(plan: StoragePlan) -> tuple[LiveRange, ...]:
     """The live range of each store, in steps: the statements of the schedule in order."""
     spans, steps = _spans(plan.schedule.items)
     paths = plan.schedule.paths()
@@ -94,7 +94,7 @@ def lives(plan: StoragePlan) -> tuple[Life, ...]:
     for r in dependences(plan.statements):
         if plan.access(r.sink, r.k) == "store":
             users[plan.store_of(r.ref.name)].append(r.sink)
-    ranges: list[Life] = []
+    ranges: list[LiveRange] = []
     unwritten = read_unwritten(plan)
     for name, store in plan.stores.items():
         scalar = {a.dim for a in store.axes if a.kind == "scalar"}
@@ -102,12 +102,12 @@ def lives(plan: StoragePlan) -> tuple[Life, ...]:
         always = store.given or name in unwritten
         first = 0 if always else first
         last = steps - 1 if store.output or always else last
-        if nbytes := each(plan, store) * (store.per_point.slots if store.per_point else 1):
-            ranges.append(Life(name, nbytes, first, last))
+        if nbytes := buffer_bytes(plan, store) * (store.per_point.slots if store.per_point else 1):
+            ranges.append(LiveRange(name, nbytes, first, last))
     return tuple(ranges)
 
 
-def each(plan: StoragePlan, store: Store) -> int:
+def buffer_bytes(plan: StoragePlan, store: Store) -> int:
     """Bytes of one buffer of a store, rounded up to the alignment."""
     buffers = store.per_point.slots if store.per_point else 1
     return -(-(store.nbytes(plan.sizes) // max(1, buffers)) // ALIGNMENT) * ALIGNMENT
@@ -159,18 +159,18 @@ def _span(
     return min(spans[p][0] for p in places), max(spans[p][1] for p in places)
 
 
-def _load(ranges: Sequence[Life]) -> int:
+def _load(ranges: Sequence[LiveRange]) -> int:
     """Bytes at the fullest step, which is the first step of some live range."""
     alive = ((y.nbytes for y in ranges if y.first <= x.first <= y.last) for x in ranges)
     return max(map(sum, alive), default=0)
 
 
-def _greedy(ranges: Sequence[Life]) -> tuple[int, ...]:
+def _greedy(ranges: Sequence[LiveRange]) -> tuple[int, ...]:
     """Place the largest first, each at the lowest offset where it fits."""
     offsets: dict[int, int] = {}
     for i in sorted(range(len(ranges)), key=lambda i: (-ranges[i].nbytes, ranges[i].first)):
         x, at = ranges[i], 0
-        neighbors = [(offsets[j], ranges[j].nbytes) for j in offsets if ranges[j].meets(x)]
+        neighbors = [(offsets[j], ranges[j].nbytes) for j in offsets if ranges[j].overlaps(x)]
         for offset, nbytes in sorted(neighbors):
             if offset >= at + x.nbytes:
                 break
@@ -179,11 +179,11 @@ def _greedy(ranges: Sequence[Life]) -> tuple[int, ...]:
     return tuple(offsets[i] for i in range(len(ranges)))
 
 
-def _top(ranges: Sequence[Life], offsets: Sequence[int]) -> int:
+def _top(ranges: Sequence[LiveRange], offsets: Sequence[int]) -> int:
     return max((at + x.nbytes for at, x in zip(offsets, ranges, strict=True)), default=0)
 
 
-def _packed(ranges: Sequence[Life], limit: int, solve: Solve) -> tuple[int, ...] | None:
+def _packed(ranges: Sequence[LiveRange], limit: int, solve: Solve) -> tuple[int, ...] | None:
     """Offsets below the limit; None if the solver found none."""
     problem = packing("arena", [(x.first, x.last, x.nbytes) for x in ranges], limit)
     placements = solve(problem).placements

@@ -86,7 +86,7 @@ def to_csv(arena: Arena, offsets: bool = False) -> str:
     """The rows that minimalloc reads or, with `offsets`, the rows that it writes."""
     rows = [
         (x.store, str(x.first), str(x.last + 1), str(x.nbytes), str(at))
-        for x, at in zip(arena.lives, arena.offsets, strict=True)
+        for x, at in zip(arena.live_ranges, arena.offsets, strict=True)
     ]
     count = len(COLUMNS) if offsets else len(COLUMNS) - 1
     return "\n".join(",".join(row[:count]) for row in (COLUMNS, *rows)) + "\n"
@@ -102,7 +102,7 @@ def from_csv(text: str, arena: Arena, where: str) -> Arena:
         row["id"]: row for row in csv.DictReader(io.StringIO(text)) if row.get("id")
     }
     offsets: list[int] = []
-    for x in arena.lives:
+    for x in arena.live_ranges:
         row = rows.pop(x.store, {})
         expected = {"lower": x.first, "upper": x.last + 1, "size": x.nbytes}
         in_file = {k: row.get(k) for k in expected} if row else None
@@ -118,7 +118,7 @@ def from_csv(text: str, arena: Arena, where: str) -> Arena:
         offsets.append(int(at))
     if rows:
         raise ProblemError(f"{where}: there is no store {next(iter(rows))}", facts="in the arena")
-    top = max((a + x.nbytes for a, x in zip(offsets, arena.lives, strict=True)), default=0)
+    top = max((a + x.nbytes for a, x in zip(offsets, arena.live_ranges, strict=True)), default=0)
     placed = replace(
         arena, offsets=tuple(offsets), nbytes=top, by=Path(where).name, least=top == arena.load
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from recurra.ir.expr import TRUE, Sym, both, div, evaluate, mod, substitute, symbols
+from recurra.ir.expr import TRUE, Sym, all_of, div, evaluate, mod, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops.control import Call, Merge
@@ -72,7 +72,7 @@ def _find_home(plan: StoragePlan, node: Node) -> Coalesced | None:
 def _first_points(plan: StoragePlan, node: Node) -> tuple[str, int] | None:
     """(dim, cut) of a merge of two branches, if the first is taken exactly at points < cut."""
     store = plan.stores.get(node.name)
-    if not isinstance(node.op, Merge) or len(node.args) != 2 or node.name in plan.seeded:
+    if not isinstance(node.op, Merge) or len(node.args) != 2 or node.name in plan.initial_merges:
         return None
     free = symbols(node.op.when[0]) - plan.sizes.keys()
     if store is None or store.output or len(free) != 1:
@@ -147,7 +147,7 @@ def _read_before(plan: StoragePlan, node: Node, dim: str, cut: int, name: str, p
     They must read whole points; readers of the merge must read its store, or only later points.
     """
     graph, paths = plan.graph, plan.schedule.paths()
-    if name in graph.outputs or name in plan.homes or name in plan.seeded:
+    if name in graph.outputs or name in plan.homes or name in plan.initial_merges:
         return False
     others = [(r, k) for r, k in graph.readers[name] if r.name != pick]
     early = [paths[x][0][0] for x in (name, *(r.name for r, _ in others)) if x in paths]
@@ -169,7 +169,7 @@ def _coalesce(plan: StoragePlan, node: Node, found: Coalesced) -> StoragePlan:
     r = node.domain[found.home.dim]
     ranges = (replace(x, lo=found.cut) if x == r else x for x in node.domain)
     rest = replace(
-        node, op=Merge(when=(both(),)), args=(node.args[1],), domain=Domain(tuple(ranges))
+        node, op=Merge(when=(all_of(),)), args=(node.args[1],), domain=Domain(tuple(ranges))
     )
     nodes = {k: x for k, x in plan.graph.nodes.items() if k not in found.copies}
     graph = Graph({**nodes, node.name: rest}, plan.graph.outputs, plan.graph.dims)

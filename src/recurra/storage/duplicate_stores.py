@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from recurra.ir.expr import Expr, both
+from recurra.ir.expr import Expr, all_of
 from recurra.ir.graph import Node, Ref, Slice
 from recurra.ir.types import Domain, is_shift
 from recurra.ops.control import Merge
@@ -42,7 +42,7 @@ class DuplicateStore:
     def has(self, ref: Ref, reader: Domain, when: Expr, sizes: Mapping[str, int]) -> bool:
         """Tell whether there is a copy of every point that a read of the original wants."""
         domain = self.node.domain
-        copied = both(self.where, *(e for r in domain for e in r.edges))
+        copied = all_of(self.where, *(e for r in domain for e in r.edges))
         return holds_where_read(copied, self.read(ref).index, domain, reader, when, sizes)
 
 

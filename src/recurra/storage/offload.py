@@ -79,14 +79,14 @@ class Offload:
         *larger, last = self.choices()
         return next((c for c in larger if most >= parse(c.least or 0)), last)
 
-    def may(self, name: str) -> bool:
+    def allows(self, name: str) -> bool:
         """Tell whether a store is among those that may be offloaded."""
         return self.stores is None or name in self.stores
 
-    def wants(self, name: str, nbytes: int) -> bool:
+    def selects(self, name: str, nbytes: int) -> bool:
         """Tell whether a store may be offloaded, and is large enough."""
         least = MIN_OFFLOADED if self.least is None else self.least
-        return self.may(name) and nbytes >= parse(least)
+        return self.allows(name) and nbytes >= parse(least)
 
 
 def _bytes_over_ranges(graph: Graph, ref: Ref, sizes: Mapping[str, int]) -> int:
@@ -105,7 +105,7 @@ def offload_of(value: Any) -> Offload | None:
     return Offload(value)
 
 
-def worth(plan: StoragePlan, offload: Offload) -> dict[str, str]:
+def stores_to_offload(plan: StoragePlan, offload: Offload) -> dict[str, str]:
     """The stores that may be offloaded, largest first, and the dim along which each is split."""
     return {s.name: s.kept[0].dim for s in _by_size(plan) if not _obstacle(plan, s, offload)}
 
@@ -120,7 +120,7 @@ def _obstacle(plan: StoragePlan, store: Store, offload: Offload) -> str:
     Inputs and outputs stay; so do tensors over one temporal dim, which are always needed (the
     papers' rule), and values that live no longer than a step of a blocked loop.
     """
-    if not offload.may(store.name):
+    if not offload.allows(store.name):
         return "is not one of those that may go"
     if store.given:
         return "is given by the caller"
@@ -135,15 +135,15 @@ def _obstacle(plan: StoragePlan, store: Store, offload: Offload) -> str:
         return f"is over {first.dim} alone"
     if first.dim in outer_dims(plan.graph):
         return f"lives no longer than a block of {first.dim}"
-    if not offload.wants(store.name, store.nbytes(plan.sizes)):
+    if not offload.selects(store.name, store.nbytes(plan.sizes)):
         return f"is less than {offload.least}"
     return ""
 
 
-def stays(plan: StoragePlan, offload: Offload) -> str:
+def nothing_offloaded_remark(plan: StoragePlan, offload: Offload) -> str:
     """The remark that nothing is offloaded, with the obstacles of the largest stores."""
     parts = [f"{n} is no store" for n in offload.stores or () if n not in plan.stores]
-    stores = [s for s in _by_size(plan) if offload.may(s.name)]
+    stores = [s for s in _by_size(plan) if offload.allows(s.name)]
     parts += [
         f"{s.name}, {s.nbytes(plan.sizes):,} B, {_obstacle(plan, s, offload)}"
         for s in stores[:SHOWN]
@@ -155,7 +155,7 @@ def stays(plan: StoragePlan, offload: Offload) -> str:
     return f"offload: nothing goes to the {offload.tier}: {why}"
 
 
-def moved(plan: StoragePlan, stores: Mapping[str, str], offload: Offload) -> list[str]:
+def offloaded_remarks(plan: StoragePlan, stores: Mapping[str, str], offload: Offload) -> list[str]:
     """The remarks that say which stores were offloaded and which were not, a line each."""
     lines: list[str] = []
     for name, dim in stores.items():

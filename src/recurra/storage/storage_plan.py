@@ -14,7 +14,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from recurra.ir.dims import Role
-from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, negate, pinned, substitute, symbols
+from recurra.ir.expr import (
+    Expr,
+    Sym,
+    compare,
+    evaluate,
+    fixed_value,
+    lin,
+    negate,
+    substitute,
+    symbols,
+)
 from recurra.ir.graph import Graph, Slice
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import Domain, Range, Tuple
@@ -49,8 +59,12 @@ class StoragePlan:
     stores: Mapping[str, Store]
     carried: Mapping[int, frozenset[str]]  # by loop: variables
     starts: Mapping[int, tuple[str, ...]]  # by loop, or TOP: folds that restart in its body
-    seeds: Mapping[int, tuple[tuple[str, str], ...]]  # by loop: (variable, its initial value)
-    seeded: frozenset[str]  # merges that such a variable replaces: no branch is chosen at run time
+    initial_values: Mapping[
+        int, tuple[tuple[str, str], ...]
+    ]  # by loop: (variable, its initial value)
+    initial_merges: frozenset[
+        str
+    ]  # merges that such a variable replaces: no branch is chosen at run time
     homes: Mapping[str, Home] = field(default_factory=dict[str, Home])  # places in other stores
     arena: Arena | None = None  # the one block of memory that holds the stores
 
@@ -75,7 +89,7 @@ class StoragePlan:
         return self.accesses[statement, index]
 
     @cached_property
-    def around(self) -> dict[str, tuple[int, ...]]:
+    def loops_around(self) -> dict[str, tuple[int, ...]]:
         """The ids of the loops around each statement."""
         paths = self.schedule.paths()
         return {s: tuple(x.id for _, x in p if x is not None) for s, p in paths.items()}
@@ -87,8 +101,8 @@ class StoragePlan:
             k
             for k, a in enumerate(node.args)
             if self.access(node.name, k) != "now"
-            or self.around[a.name] != self.around[node.name]
-            or not self.around[node.name]
+            or self.loops_around[a.name] != self.loops_around[node.name]
+            or not self.loops_around[node.name]
             or a.name in active
         ]
 
@@ -128,8 +142,8 @@ def make_plan(schedule: Schedule, sizes: Mapping[str, int]) -> StoragePlan:
         {n: planner.store(n) for n in schedule.graph.nodes if n in planner.slots},
         {k: frozenset(v) for k, v in planner.carried.items()},
         {k: tuple(v) for k, v in planner.starts.items()},
-        {k: tuple(v) for k, v in planner.seeds.items()},
-        frozenset(planner.seeded),
+        {k: tuple(v) for k, v in planner.initial_values.items()},
+        frozenset(planner.initial_merges),
     )
 
 
@@ -142,10 +156,10 @@ class _Planner:
     read_ends: dict[tuple[str, str], int] = field(default_factory=dict)  # of padded reads
     carried: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     starts: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
-    seeds: defaultdict[int, list[tuple[str, str]]] = field(
+    initial_values: defaultdict[int, list[tuple[str, str]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    seeded: set[str] = field(default_factory=set)
+    initial_merges: set[str] = field(default_factory=set)
     store_reads: defaultdict[str, list[Dependence]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -222,7 +236,7 @@ class _Planner:
         """Tell whether a read at a loop's first step takes the last value of its previous run."""
         d = self.graph[dependence.sink].domain[loop.dim]
         start = d.lo if loop.step > 0 else d.hi - 1
-        at = d.lo if d.is_point else pinned(dependence.where, loop.dim)
+        at = d.lo if d.is_point else fixed_value(dependence.where, loop.dim)
         known = at is not None and not (symbols(at) | symbols(start)) - self.sizes.keys()
         if not known or evaluate(at, self.sizes) != evaluate(start, self.sizes):
             return False
@@ -298,8 +312,8 @@ class _Planner:
         for (loop_id, source), values in initial.items():
             first, *others = set(values.values())
             if first is not None and not others:
-                self.seeds[loop_id].append((source, first))
-                self.seeded |= set(values)
+                self.initial_values[loop_id].append((source, first))
+                self.initial_merges |= set(values)
 
     def first_value(self, dependence: Dependence, loop: Loop) -> str | None:
         """The array that a merge reads at a loop's first step, if at all later steps it reads the

@@ -36,7 +36,9 @@ def validate(plan: StoragePlan, arena: Arena | None = None) -> list[str]:
 
 def _overlaps(arena: Arena) -> dict[str, list[str]]:
     """The stores that share bytes with each store."""
-    ends = {x.store: (at, at + x.nbytes) for x, at in zip(arena.lives, arena.offsets, strict=True)}
+    ends = {
+        x.store: (at, at + x.nbytes) for x, at in zip(arena.live_ranges, arena.offsets, strict=True)
+    }
     return {
         x: [y for y, (c, d) in ends.items() if y != x and a < d and c < b]
         for x, (a, b) in ends.items()
@@ -78,7 +80,7 @@ class _Simulation:
                 yield from self.below(it.body)
 
     def loop(self, loop: Loop, clocks: list[tuple[Loop, int]]) -> None:
-        for name, init in self.plan.seeds.get(loop.id, ()):
+        for name, init in self.plan.initial_values.get(loop.id, ()):
             self.seeded[name] = (init, self.latest.get(init, ()))
             self.latest.pop(name, None)
         times: list[int] = []
@@ -159,7 +161,7 @@ class _Simulation:
 
     def branch(self, statement: str, node: Statement, index: int, env: dict[str, int]) -> None:
         """Check that a merge that is a carried variable holds the chosen branch already."""
-        if statement not in self.plan.seeded:
+        if statement not in self.plan.initial_merges:
             self.check(statement, index, node.args[index], env)
             return
         (want,) = self.points(node.args[index], env)

@@ -28,7 +28,7 @@ from recurra.frontend.functions import constant, like, output, uniform, where
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.types import Type
 from recurra.runtime.executable import Executable
-from recurra.runtime.offload.tiers import Disk, Filed, HostTier, Slow
+from recurra.runtime.offload.tiers import Disk, DiskTier, HostTier, SlowTier
 from recurra.support import cpu
 
 ROWS, WIDTH, STEPS = 512, 64, 200  # a value of 128 KiB, which fits in a core's cache
@@ -164,10 +164,10 @@ def _transfer_ns(tier: str, progress: Callable[[str], None]) -> float:
     """Return the nanoseconds per byte of a move to an offloading tier, or back, by the clock."""
     progress(tier)
     x, backend = np.ones(POINT, np.uint8), backend_of("numpy")
-    slow: Slow = HostTier(backend)
+    slow: SlowTier = HostTier(backend)
     if tier == "disk":
         file = Disk("what is moved", POINTS_MOVED, POINT, None)
-        slow = Filed(backend, file, np.empty_like(x))
+        slow = DiskTier(backend, file, np.empty_like(x))
     durations: list[float] = []
     for _ in range(RUNS):
         since = time.perf_counter_ns()

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from recurra.analysis.data_conditions import (
-    Taken,
-    decided,
+    UseCondition,
+    conditions_by_equation,
     decision,
     is_decided,
-    takers,
+    use_conditions,
     worthwhile_conditions,
 )
 from recurra.ir.graph import Graph, Node, Ref
@@ -49,21 +49,21 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return graph
 
 
-def _shared_operands(graph: Graph) -> Iterator[tuple[Node, frozenset[Taken]]]:
+def _shared_operands(graph: Graph) -> Iterator[tuple[Node, frozenset[UseCondition]]]:
     """Yield the equations that several conditionals and nothing else read, and their conditions."""
-    found, known = decided(graph), dict[str, frozenset[Taken]]()
+    found, known = conditions_by_equation(graph), dict[str, frozenset[UseCondition]]()
     for name, readers in graph.readers.items():
         node = graph[name]
         conditional = all(isinstance(r.op, (Merge, Cond)) for r, _ in readers)
         if not conditional or len(readers) < 2 or not node.op.pure:
             continue
         if isinstance(node.type, Type):
-            taken = takers(graph, name, found, known)
+            taken = use_conditions(graph, name, found, known)
             if is_decided(graph, name, taken):
                 yield node, taken
 
 
-def _guarded(graph: Graph, node: Node, taken: frozenset[Taken]) -> Graph:
+def _guarded(graph: Graph, node: Node, taken: frozenset[UseCondition]) -> Graph:
     """The graph in which all conditionals read one conditional between a value and zero."""
     nodes: dict[str, Node] = dict(graph.nodes)
     needed = decision(node, taken, nodes)

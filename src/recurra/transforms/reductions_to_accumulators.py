@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from recurra.cost.thresholds import MAX_ACCUMULATED_BYTES
-from recurra.ir.expr import Expr, both, compare, lin, minimum, negate, symbols
+from recurra.ir.expr import Expr, all_of, compare, lin, minimum, negate, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
 from recurra.ir.op import LETTERS
 from recurra.ir.types import Domain, Range
@@ -75,7 +75,7 @@ def stream(node: Node, graph: Rewriting) -> Node | None:
         op = replace(node.op, axes=rest) if rest else Copy(labels=f"{axes}->{axes}" if axes else "")
         part = graph.emit(op, (part,), domain, f"{node.name}_part")
     if conditions:
-        type_, here = graph.type(part), both(*conditions)
+        type_, here = graph.type(part), all_of(*conditions)
         fill = Const(value=identity(monoid, type_.dtype), dtype=type_.dtype, shape=type_.shape)
         none = graph.emit(fill, (), domain, "none")
         merge = Merge(when=(here, negate(here)))

@@ -114,7 +114,7 @@ class _Phase:
             network.edge((name,), OTHER, compute_ns(self.graph, n, sizes, prices))
             for a in self.sources(n):
                 network.edge((name,), a.name)
-        side, _ = network.one_side()
+        side, _ = network.source_side()
         return [n for n in names if (n,) in side and self.can_recompute(self.graph[n])]
 
     def stored(self, recomputed: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from recurra.analysis.diagnostics import called, tokens
+from recurra.analysis.diagnostics import display_name, tokens
 from recurra.errors import Loc, ScheduleError, here
 from recurra.ir.dims import Role
 from recurra.ir.expr import Sym, mul, symbols
@@ -65,7 +65,7 @@ def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
         found = (
             refusal(graph, sizes, d, workers)
             if first is None
-            else Refusal(f"{called(graph, first.name)} runs along it in order", first.loc)
+            else Refusal(f"{display_name(graph, first.name)} runs along it in order", first.loc)
         )
         if isinstance(found, Shard):
             return found
@@ -89,7 +89,7 @@ def refusal(graph: Graph, sizes: Mapping[str, int], dim: str, workers: int) -> S
     for node in graph.nodes.values():
         why = _why_not(rows, sizes, node, r, r.hi.name)
         if why is not None:
-            return Refusal(f"{called(graph, node.name)} {why}", node.loc)
+            return Refusal(f"{display_name(graph, node.name)} {why}", node.loc)
     if over := r.size(sizes) % workers:
         n = r.size(sizes)
         fewer = next((w for w in range(min(workers, n), 1, -1) if n % w == 0), None)

@@ -23,7 +23,7 @@ from recurra.report.html import table_html
 from recurra.window import lifetime
 from recurra.window.access import segments
 from recurra.window.failures import KernelError
-from recurra.window.gain_model import Judgment, Outside, check_policy
+from recurra.window.gain_model import GainModel, Outside, check_policy
 from recurra.window.launch_records import RAN, Counts, Launch, launch_of
 from recurra.window.native.native_window import NativeWindow, is_available
 from recurra.window.python_window import Window
@@ -76,7 +76,7 @@ class Executor:
         self.threads, self.slots, self.record = threads, slots, record
         self.policy: Policy = "always" if check and policy == "learn" else policy
         self.native = is_available() if native is None else native
-        self._stretch = stretch or Stretch(Judgment(threads, slots))
+        self._stretch = stretch or Stretch(GainModel(threads, slots))
         self.judgment = self._stretch.judgment
         window = NativeWindow(slots, queue) if self.native else Window(slots, queue)
         watch = WriteWatch() if check else None
@@ -100,7 +100,7 @@ class Executor:
         """
         serial = self._serial
         try:
-            function = kernel.at_once  # pyright: ignore[reportFunctionMemberAccess]
+            function = kernel.run_synchronously  # pyright: ignore[reportFunctionMemberAccess]
             del serial.free
         except AttributeError:  # a function; another thread holds it; a kernel of this one launches
             return self._launch_otherwise(kernel, args, kwargs)
@@ -124,7 +124,7 @@ class Executor:
 
     def _launch_otherwise(self, kernel: KernelFunction, args: Args, kwargs: Kwargs) -> Launch:
         """Launch through the window, or at once while that is timed or the launch is unusual."""
-        if self._stretch.straight and self._outer is None:
+        if self._stretch.runs_in_order and self._outer is None:
             nested = self._serial.is_mine()
             done = self._serial.run(lambda: self._run_at_once(kernel, args, kwargs, nested=nested))
             if done is not None:
@@ -158,7 +158,7 @@ class Executor:
         """
         pool, ticket = self._pool, None
         while ticket is None:
-            if self._stretch.straight:
+            if self._stretch.runs_in_order:
                 return False
             if (ticket := pool.window.offer(launch.task)) is None:
                 pool.help(lambda: True)  # until any kernel ends
@@ -242,7 +242,7 @@ class Executor:
     def _idle(self) -> bool:
         """Return whether launches run one by one, and there is nothing to wait for or to report."""
         stretch, pool = self._stretch, self._pool
-        if not stretch.straight or stretch.timed or self._serial.owner or pool.launches:
+        if not stretch.runs_in_order or stretch.timed or self._serial.owner or pool.launches:
             return False
         return pool.poisoned.is_clear() and not stretch.may_end(waited=True)
 
@@ -257,7 +257,7 @@ class Executor:
         self._when_alone(self._end_idle_stretch)
         with self._pool.lock:
             self._pool.empty()
-            if not self._stretch.straight:
+            if not self._stretch.runs_in_order:
                 self._end_idle_stretch()
 
     def _is_in_kernel(self) -> bool:
@@ -267,9 +267,9 @@ class Executor:
     # without the window, while it does not pay
 
     @property
-    def straight(self) -> bool:
+    def runs_in_order(self) -> bool:
         """Tell whether the next launch is expected to run at once, without the window."""
-        return self._stretch.straight if self._outer is None else self._outer.straight
+        return self._stretch.runs_in_order if self._outer is None else self._outer.runs_in_order
 
     def _next_stretch(self) -> None:
         if not self._pool.launches and self._pool.state == "open":
@@ -282,7 +282,7 @@ class Executor:
 
     def _when_alone(self, then: Callable[[], None]) -> None:
         """Call `then` when no other thread runs kernels without the window."""
-        if self._stretch.straight and not self._serial.is_mine():
+        if self._stretch.runs_in_order and not self._serial.is_mine():
             self._serial.run(then)
 
     def _run_at_once(
@@ -293,7 +293,7 @@ class Executor:
         Returns None if another thread has turned the window on; `nested` inside a kernel.
         """
         stretch, pool = self._stretch, self._pool
-        if not stretch.straight:
+        if not stretch.runs_in_order:
             return None
         if nested:
             launch = launch_of(kernel, args, kwargs)
@@ -319,7 +319,7 @@ class Executor:
 
     def _settle_at_once(self, launch: Launch, cause: BaseException | None) -> Launch:
         args, kwargs = launch.arguments
-        self._pool.settle(launch, None, cause)
+        self._pool.record_end(launch, None, cause)
         self._stretch.count += 1
         if self._stretch.timed:
             self._stretch.record_call(launch.wrapper, args, kwargs)

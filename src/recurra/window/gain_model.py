@@ -49,7 +49,7 @@ class Durations:
         return [{"kernel": str(k), "µs": round(1e6 * s, 1)} for k, s in self._seconds.items()]
 
 
-class Judgment:
+class GainModel:
     """Decides from measurements how the next launches run.
 
     A first stretch goes through the window. If its list schedule shows that the window cannot pay,

@@ -85,7 +85,7 @@ def need(kernel: Kernel) -> tuple[int, int, int, int]:
     return 1, kernel.warps, registers, kernel.shared
 
 
-def fits(gpu: Gpu, kernel: Kernel) -> None:
+def expect_fits(gpu: Gpu, kernel: Kernel) -> None:
     """Raise WindowError for a kernel of which no block can be resident."""
     if gpu.per_sm(kernel) < 1:
         has = (gpu.ctas, gpu.warps, gpu.registers, gpu.shared)

@@ -44,7 +44,7 @@ class EndsBlock:
         if one is None:
             return self.function
         end = partial(self.function, one)
-        if one.block is None or is_left(one):  # not while there is a block
+        if one.block is None or is_block_exited(one):  # not while there is a block
             one.block = weakref.ref(end)
         return end
 
@@ -54,7 +54,7 @@ def ends_block(function: F) -> F:
     return cast("F", EndsBlock(function))
 
 
-def is_left(one: BlockObject) -> bool:
+def is_block_exited(one: BlockObject) -> bool:
     """Return whether the block has ended, by whatever way."""
     return one.block is not None and one.block() is None
 
@@ -76,11 +76,11 @@ def enter_block(executor: E) -> E | None:
 
     Two windows at once would not see each other's tasks: launches of the inner one go to the outer.
     """
-    if is_left(executor):  # entered by a call: its end cannot be seen
+    if is_block_exited(executor):  # entered by a call: its end cannot be seen
         executor.block = None
     stack: list[E] = _stack()
     for one in stack:
-        if is_left(one):  # Ctrl-C came at the end of its block
+        if is_block_exited(one):  # Ctrl-C came at the end of its block
             one.stop()
     stack[:] = [one for one in stack if not one.closed]
     outer = stack[0] if stack else None

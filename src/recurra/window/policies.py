@@ -47,7 +47,7 @@ def serial(sim: Simulation) -> None:
 def streams(sim: Simulation) -> None:
     """Use streams that are assigned ahead of time at no cost, with events between them."""
     place, before = assign_streams(sim.upstream, sim.machine.streams)
-    waits = Waits(sim, sim.start)
+    waits = DependencyCounters(sim, sim.start)
 
     def cost(index: int) -> float:
         crossing = sum(place[u] != place[index] for u in sim.upstream[index])
@@ -145,7 +145,7 @@ def graph_of(per_node: Callable[[Simulation], float]) -> Callable[[Simulation], 
     """Return a policy of CUDA graphs, one up to each result that the host waits for."""
 
     def begin(sim: Simulation) -> None:
-        waits = Waits(sim, sim.start)
+        waits = DependencyCounters(sim, sim.start)
         open_: list[int] = []
         last = len(sim.trace) - 1
 
@@ -168,7 +168,7 @@ def graph_of(per_node: Callable[[Simulation], float]) -> Callable[[Simulation], 
 
 def persistent(sim: Simulation) -> None:
     """Use one kernel whose blocks run every task: no launches, but blocks of the largest needs."""
-    waits = Waits(sim, sim.start)
+    waits = DependencyCounters(sim, sim.start)
     sim.on_done = waits.done
     sim.host(
         lambda k: sim.costs.packet, lambda k: waits.add(k, dict.fromkeys(sim.upstream[k], 0.0))
@@ -181,7 +181,7 @@ def atmi(sim: Simulation) -> None:
     Barrier packets stop a queue until the upstream kernels are done.
     """
     place, _ = assign_streams(sim.upstream, sim.machine.streams)
-    waits = Waits(sim, lambda k: passed(k))
+    waits = DependencyCounters(sim, lambda k: passed(k))
     queues: list[list[int]] = [[] for _ in range(sim.machine.streams)]
     open_: list[int] = []
     last = len(sim.trace) - 1
@@ -220,7 +220,7 @@ def parents(sim: Simulation) -> None:
 
     The host waits for all upstream kernels of a kernel that it launches.
     """
-    waits = Waits(sim, sim.start)
+    waits = DependencyCounters(sim, sim.start)
 
     def delivered(index: int) -> None:
         upstream = sim.upstream[index]
@@ -249,7 +249,7 @@ class Clock:
         return self.free
 
 
-class Waits:
+class DependencyCounters:
     """Calls `go` for each kernel, some time after the last of those that it waits for."""
 
     def __init__(self, sim: Simulation, go: Callable[[int], None]):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.window.gpu import GPUS, Gpu, Residency, fits, need
+from recurra.window.gpu import GPUS, Gpu, Residency, expect_fits, need
 from recurra.window.kernel import Kernel, Trace
 from recurra.window.task import WindowError
 from recurra.window.timeline import KernelSpan, TimelineRun
@@ -96,7 +96,7 @@ class Simulation:
         self.done = [False] * len(trace)
         kernels = as_placed or trace.kernels
         for kernel in kernels:
-            fits(machine.gpu, kernel)
+            expect_fits(machine.gpu, kernel)
         self._needs, self._us = [need(k) for k in kernels], [k.us for k in kernels]
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0

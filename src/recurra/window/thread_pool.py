@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from typing import Literal
 
 from recurra.window.failures import KernelError, PoisonedMemory, failed
-from recurra.window.gain_model import Judgment
+from recurra.window.gain_model import GainModel
 from recurra.window.history_checker import Event
 from recurra.window.launch_records import Counts, Launch, ThreadSpan
 from recurra.window.parked_threads import ParkedThreads, call_unlocked
@@ -35,7 +35,7 @@ class KernelPool:
         self,
         threads: int,
         window: Scheduler,
-        judgment: Judgment,
+        judgment: GainModel,
         *,
         record: bool,
         watch: WriteWatch | None = None,
@@ -170,7 +170,7 @@ class KernelPool:
         self.spans.append(ThreadSpan(name, thread, since, now))
         return now - since
 
-    def settle(
+    def record_end(
         self, launch: Launch, error: KernelError | None, cause: BaseException | None
     ) -> None:
         """Record a kernel that is done, failed, or not run because its reads are poisoned."""
@@ -197,7 +197,7 @@ class KernelPool:
         """Retire a kernel. `_fail_orphans` repeats this after an interrupt."""
         launch = self.launches.get(ticket)
         if launch is not None and not launch.done:
-            self.settle(launch, error, cause)
+            self.record_end(launch, error, cause)
         self.launches.pop(ticket, None)
         self.window.retire(ticket)
         ready = self.window.ready()

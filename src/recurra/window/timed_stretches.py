@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from recurra.window.gain_model import MOST, SAMPLE, Judgment
+from recurra.window.gain_model import MOST, SAMPLE, GainModel
 from recurra.window.task import Task
 from recurra.window.wrapper import Args, Kwargs, Wrapper
 
@@ -22,10 +22,10 @@ class Stretch:
     access is computed after the stretch.
     """
 
-    judgment: Judgment
+    judgment: GainModel
     least: int = SAMPLE  # launches, if nothing is in flight
     most: int = MOST
-    straight: bool = False  # launches run at once, one by one, without the window
+    runs_in_order: bool = False  # launches run at once, one by one, without the window
     timed: bool = True
     recorded: bool = False  # by the executor
     direct: bool = False  # launches are neither timed nor recorded
@@ -38,11 +38,11 @@ class Stretch:
 
     def alone(self) -> int:
         """Count the launches that ran one by one, until now."""
-        return self.ran + (self.count if self.straight else 0)
+        return self.ran + (self.count if self.runs_in_order else 0)
 
     def may_end(self, *, waited: bool) -> bool:
         """Return whether the stretch may end; `waited` if nothing is in flight."""
-        if not (self.timed or self.straight):
+        if not (self.timed or self.runs_in_order):
             return waited  # until failures are reported
         if self.timed:
             enough = waited or self.judgment.predicted is None
@@ -59,12 +59,12 @@ class Stretch:
                 task = Task(wrapper.name) if wrapper.kind else wrapper.task(*args, **kwargs)
                 kinds.append((task, kind_of(wrapper, task)))
             self.judgment.record_stretch(
-                not self.straight, self.before + now - self.since, kinds, now
+                not self.runs_in_order, self.before + now - self.since, kinds, now
             )
         on, self.ran = self.judgment.next(now), self.alone()
-        self.straight = healthy and not on
+        self.runs_in_order = healthy and not on
         self.timed = on or self.judgment.trial.examining
-        self.direct = self.straight and not self.timed and not self.recorded
+        self.direct = self.runs_in_order and not self.timed and not self.recorded
         self.launched.clear()
         self.calls.clear()
         self.count, self.since, self.before = 0, time.perf_counter(), 0.0

@@ -45,7 +45,7 @@ class Wrapper:
     threaded: bool = False
     kind: Hashable = None
     loc: Loc | None = None
-    at_once: Callable[..., object] | None = field(init=False, repr=False, compare=False)
+    run_synchronously: Callable[..., object] | None = field(init=False, repr=False, compare=False)
     """The function, unless it is threaded"""
 
     def __post_init__(self) -> None:

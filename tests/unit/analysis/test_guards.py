@@ -18,7 +18,7 @@ from recurra.analysis import guards
 from recurra.backends.jax.region import JaxBackend
 from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.backends.torch.region import TorchBackend
-from recurra.ir.expr import TRUE, Sym, both, compare, mod
+from recurra.ir.expr import TRUE, Sym, all_of, compare, mod
 from recurra.ir.types import Domain, Range
 from recurra.reference import interpreter
 
@@ -256,7 +256,7 @@ def test_the_share_of_a_long_period_is_asked_for_once(
     real = guards.evaluate
     monkeypatch.setattr(guards, "evaluate", lambda *args: (asked.append(args), real(*args))[1])
     t = Sym("t")
-    condition = both(compare("==", mod(t, period), 1), compare(">=", mod(t + 1, period), 0))
+    condition = all_of(compare("==", mod(t, period), 1), compare(">=", mod(t + 1, period), 0))
     domain = Domain((Range("t", Sym("T")),))
     assert guards.share_of(domain, condition, {"T": 12000}) == 1 / period
     assert len(asked) < 10

@@ -167,4 +167,4 @@ def test_a_product_of_dims_is_unprovable_not_wrong() -> None:
     proof = Proof(parse("return "), {})
     e: Any = Sym("s") * Sym("t") - 3
     with pytest.raises(Unprovable):
-        proof.below(e, 0, {"s": (0, 3), "t": (0, 3)})
+        proof.first_below(e, 0, {"s": (0, 3), "t": (0, 3)})

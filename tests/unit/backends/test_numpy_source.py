@@ -19,7 +19,7 @@ from recurra.backends.numpy.python_source_writer import Writer
 from recurra.backends.numpy.region import written
 from recurra.backends.numpy.source_blocks import CodeBlock, Line, text_of
 from recurra.backends.numpy.source_machine import WritingMachine
-from recurra.backends.numpy.traced_array import StandIn, without_memory
+from recurra.backends.numpy.traced_array import StandIn, as_zero_array
 from recurra.codegen.host_program import Program
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import RecurraError
@@ -141,7 +141,7 @@ def test_every_operator_is_written_down(
     machine = WritingMachine(w, {k: x for k, x in sample.env.items() if k in ("T", "B")})
     seed = StandIn(w, w.named("seed"), np.zeros((), np.uint32))
     env = {**sample.env, **{n: machine.counter(n, span) for n in ("t", "b")}, SEED: seed}
-    takes = [StandIn(w, w.named("x"), without_memory(x)) for x in xs]
+    takes = [StandIn(w, w.named("x"), as_zero_array(x)) for x in xs]
     args = xs if constants else takes
     with np.errstate(all="ignore"):
         if isinstance(sample.op, Foreign):

@@ -20,7 +20,10 @@ RENAMED = {
     "Swap": "Offload",
     "nn.initialise": "nn.initializers",
     "nest.Problem": "nest.NestProblem",
+    "nest.improved": "nest.improve_nest",
+    "nest.tuned": "nest.tune_nest",
     "optim.Optimiser": "optim.Optimizer",
+    "rl.episodic": "rl.episode_returns",
     "rl.Policy": "rl.SavedPolicy",
     "rl.normalise": "rl.normalize",
 }

@@ -9,7 +9,7 @@ import pytest
 
 import recurra as rc
 from acting_programs import World, program
-from recurra.codegen.host_program import HandedOn, HostLoop, RegionLaunch, handed_on_by
+from recurra.codegen.host_program import HostLoop, RegionLaunch, RenamedVariable, renamed_variables
 from recurra.codegen.host_source import host_source
 from recurra.reference import interpreter
 
@@ -63,15 +63,15 @@ def test_results_and_calls_are_those_of_the_oracle(backend: str, kind: str) -> N
 def test_a_result_that_is_the_next_operand_enters_no_region() -> None:
     ctx, _ = counted("each step")
     made = ctx.compile(SIZES, backend="numpy").compiled.program
-    found = handed_on_by(made.items)
-    assert HandedOn("n", "begin_1") in found
-    assert HandedOn("n", "look", 1) in found
+    found = renamed_variables(made.items)
+    assert RenamedVariable("n", "begin_1") in found
+    assert RenamedVariable("n", "look", 1) in found
     assert not any("n" in r.gives for r in made.regions)
 
 
 def test_weights_of_an_iteration_are_those_of_the_one_before() -> None:
     made = program(World()).compile({"B": 2, "I": 3, "T": 4}, backend="numpy").compiled.program
-    assert any(x.variable == "w" and x.result is None for x in handed_on_by(made.items))
+    assert any(x.variable == "w" and x.result is None for x in renamed_variables(made.items))
     assert not any("w" in r.gives for r in made.regions)
 
 
@@ -89,7 +89,7 @@ def test_a_region_of_which_nothing_is_left_is_not_launched() -> None:
 def test_what_a_region_computes_it_gives(kind: str) -> None:
     ctx, _ = counted(kind)
     made = ctx.compile(SIZES, backend="numpy").compiled.program
-    assert HandedOn("n", "look", 1) not in handed_on_by(made.items)
+    assert RenamedVariable("n", "look", 1) not in renamed_variables(made.items)
     assert any("n" in r.gives for r in made.regions)
 
 
@@ -108,7 +108,7 @@ def test_what_a_region_overwrites_is_not_handed_on() -> None:
         made = ctx.compile(SIZES, backend=backend)
         lowered = made.compiled.program
         donated = {v for r in lowered.regions for v in r.carried}
-        found: list[HandedOn] = handed_on_by(lowered.items)
+        found: list[RenamedVariable] = renamed_variables(lowered.items)
         assert not donated & {y for x in found for y in (x.variable, x.source)}
         for name, x in made.run().items():
             np.testing.assert_allclose(x, want[name], rtol=2e-6)

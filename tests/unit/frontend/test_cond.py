@@ -234,7 +234,7 @@ def test_what_is_left_out_reaches_no_result() -> None:
     rng = np.random.default_rng(0)
     given = {"x": rng.standard_normal((4, 2, 256)).astype("f4"), "p": np.array([1, 0, 0, 1], bool)}
     schedule = program.compilation.compiled.schedule
-    assert any(s.asks for s in schedule.statements.statements.values())
+    assert any(s.polls for s in schedule.statements.statements.values())
     found = run_statements(schedule, {"T": 4}, given)
     want = program.run(inputs=given)
     for name, equation in zip(want, schedule.graph.outputs, strict=True):

@@ -29,7 +29,7 @@ def test_the_side_is_the_smallest_of_the_cheapest(seed: int) -> None:
     found = maximum_flow(room, 0, 1)
     left = (room - found.flow).toarray() > 0
     reached = breadth_first_order(csr_matrix(left), 0, return_predecessors=False)
-    side, cost = network.one_side()
+    side, cost = network.source_side()
     assert cost == found.flow_value / 4
     assert side == {nodes[k] for k in reached}
 
@@ -37,7 +37,7 @@ def test_the_side_is_the_smallest_of_the_cheapest(seed: int) -> None:
 def test_what_nothing_leads_to_is_on_the_other_side() -> None:
     network = Network()
     network.edge("a", OTHER, 3.0)
-    assert network.one_side() == ({ONE}, 0.0)
+    assert network.source_side() == ({ONE}, 0.0)
 
 
 def test_what_must_go_together_does() -> None:
@@ -45,4 +45,4 @@ def test_what_must_go_together_does() -> None:
     network.edge(ONE, "a", 5.0)
     network.edge("a", "b", UNBOUNDED)
     network.edge("b", OTHER, 3.0)
-    assert network.one_side() == ({ONE, "a", "b"}, 3.0)
+    assert network.source_side() == ({ONE, "a", "b"}, 3.0)

@@ -47,14 +47,16 @@ t, k, T, B = map(Sym, NAMES)
         (ex.maximum(3, 5), "5"),
         (ex.compare("==", t + 1, T), "t == T-1"),
         (ex.compare("<", t, t + 1), "true"),
-        (ex.both(ex.compare("==", t, 0), TRUE), "t == 0"),
+        (ex.all_of(ex.compare("==", t, 0), TRUE), "t == 0"),
         (
-            ex.both(ex.both(ex.compare(">", t, 0), ex.compare("<", t, T)), ex.compare("==", k, 1)),
+            ex.all_of(
+                ex.all_of(ex.compare(">", t, 0), ex.compare("<", t, T)), ex.compare("==", k, 1)
+            ),
             "(t > 0) & (t < T) & (k == 1)",
         ),
-        (ex.either(ex.compare("==", t, 0), FALSE), "t == 0"),
+        (ex.any_of(ex.compare("==", t, 0), FALSE), "t == 0"),
         (
-            ex.negate(ex.either(ex.compare("==", t, 0), ex.compare("<", k, 2))),
+            ex.negate(ex.any_of(ex.compare("==", t, 0), ex.compare("<", k, 2))),
             "(t != 0) & (k >= 2)",
         ),
     ],
@@ -104,7 +106,7 @@ def conditions() -> st.SearchStrategy[Expr]:
     )
 
     def grow(c: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
-        return st.builds(ex.both, c, c) | st.builds(ex.either, c, c, c) | st.builds(ex.negate, c)
+        return st.builds(ex.all_of, c, c) | st.builds(ex.any_of, c, c, c) | st.builds(ex.negate, c)
 
     return st.recursive(leaf, grow, max_leaves=5)
 
@@ -144,8 +146,8 @@ def test_ring_laws_are_equalities(a: Expr | int, b: Expr | int, c: Expr | int) -
 @given(conditions(), conditions(), envs)
 def test_conditions_are_boolean_algebra(p: Expr, q: Expr, env: dict[str, int]) -> None:
     x, y = evaluate(p, env), evaluate(q, env)
-    assert evaluate(ex.both(p, q), env) == (x and y)
-    assert evaluate(ex.either(p, q), env) == (x or y)
+    assert evaluate(ex.all_of(p, q), env) == (x and y)
+    assert evaluate(ex.any_of(p, q), env) == (x or y)
     assert evaluate(ex.negate(p), env) == (not x)
 
 

@@ -16,7 +16,7 @@ from random_cases import QUICK
 from random_programs import Case, programs, ragged
 from recurra.cost.thresholds import MAX_CUT_ROUNDS
 from recurra.errors import ScheduleError
-from recurra.ir.expr import Sym, both, compare, either, mod
+from recurra.ir.expr import Sym, all_of, any_of, compare, mod
 from recurra.ir.graph import Graph
 from recurra.ir.graph_parser import parse
 from recurra.ir.statement import StatementGraph
@@ -24,7 +24,7 @@ from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
 from recurra.polyhedral.boxes import Box, split_boxes
 from recurra.schedule import allen_kennedy
-from recurra.schedule.allen_kennedy import schedule
+from recurra.schedule.allen_kennedy import find_schedule
 from recurra.schedule.lower_values import lower_values
 from recurra.transforms.canonicalize.canonicalize import canonicalize
 from reference_executor import run_statements
@@ -84,9 +84,9 @@ def test_a_condition_is_as_few_boxes_as_say_it(when: str, want: list[str]) -> No
 def test_a_condition_of_very_many_boxes_is_left_as_it_is() -> None:
     """The boxes of 60 alternatives are more than anybody could write down."""
     t, i = Sym("t"), Sym("i")
-    cases = (both(compare("==", mod(t, k), 0), compare("!=", i, k)) for k in range(2, 62))
+    cases = (all_of(compare("==", mod(t, k), 0), compare("!=", i, k)) for k in range(2, 62))
     domain = Domain((Range("t", Sym("T")), Range("i", Sym("I"))))
-    condition = either(*cases)
+    condition = any_of(*cases)
     assert split_boxes(domain, condition, {"T": 200, "I": 100}) == (Box(domain, condition),)
 
 
@@ -187,7 +187,7 @@ def branches(graph: Graph) -> dict[str, frozenset[Any]]:
 def agree(case: Case, cuts: Any) -> None:
     """Statements in the order of their schedule have the interpreter's answer."""
     assume(not ragged(case.graph, case.sizes))  # the lengths of rows are static where it orders
-    found = schedule(case.graph, case.sizes, cuts=cuts)
+    found = find_schedule(case.graph, case.sizes, cuts=cuts)
     assert verify_statements(found.statements, case.sizes) == ()
     with np.errstate(all="ignore"):
         want, have = oracle(case), run_statements(found, case.sizes, {})

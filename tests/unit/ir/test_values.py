@@ -79,7 +79,7 @@ def test_loops_have_ids_of_their_own(name: str) -> None:
 
 def by_loop(plan: StoragePlan) -> set[int]:
     """The loops that a plan says something of."""
-    return {*plan.carried, *plan.starts, *plan.seeds}
+    return {*plan.carried, *plan.starts, *plan.initial_values}
 
 
 def host_ids(items: tuple[HostItem, ...]) -> set[int]:

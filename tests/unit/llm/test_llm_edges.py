@@ -17,10 +17,10 @@ from safetensors.numpy import load_file, save_file
 
 from recurra import cli
 from recurra.errors import RecurraError
-from recurra.llm.generate import Generator, each
+from recurra.llm.generate import Generator, as_prompt_list
 from recurra.llm.init import byte_tokenizer, init
 from recurra.llm.sampling import Sampling
-from recurra.llm.tokenization import Decoder
+from recurra.llm.tokenization import StreamingDetokenizer
 from recurra.llm.weights import is_finite
 
 
@@ -117,29 +117,29 @@ def metaspace() -> Any:
 def test_text_keeps_its_first_space():
     tok = metaspace()
     prompt = tok.encode("Once upon").ids
-    decoder = Decoder(tok, prompt=prompt)
+    decoder = StreamingDetokenizer(tok, prompt=prompt)
     assert "".join([decoder.put(3), decoder.put(4), decoder.end()]) == " a time"
-    decoder = Decoder(tok, ["a"], prompt=prompt)
+    decoder = StreamingDetokenizer(tok, ["a"], prompt=prompt)
     assert (decoder.put(3), decoder.stopped) == (" ", "a")
 
 
 def test_what_a_prompt_holds_back_is_no_text_of_what_follows():
     tok = byte_tokenizer()
     prompt = tok.encode("é!").ids
-    decoder = Decoder(tok, prompt=prompt)
+    decoder = StreamingDetokenizer(tok, prompt=prompt)
     parts = tok.encode("ü", add_special_tokens=False).ids
     assert [decoder.put(parts[0]), decoder.put(parts[1]), decoder.end()] == ["", "ü", ""]
-    decoder = Decoder(tok, prompt=prompt)
+    decoder = StreamingDetokenizer(tok, prompt=prompt)
     assert [decoder.put(parts[0]), decoder.end()] == ["", "�"]
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax.numpy"])
 def test_tokens_are_arrays_of_any_library(library: str):
     array: Any = import_module(library).asarray
-    assert each(array([5, 6, 7])) == each(array([[5, 6, 7]])) == [[5, 6, 7]]
-    assert each([array([5, 6]), "a", array([7])]) == [[5, 6], "a", [7]]
+    assert as_prompt_list(array([5, 6, 7])) == as_prompt_list(array([[5, 6, 7]])) == [[5, 6, 7]]
+    assert as_prompt_list([array([5, 6]), "a", array([7])]) == [[5, 6], "a", [7]]
     with pytest.raises(RecurraError, match=r"\[5.5\] is no prompt"):
-        each(array([[5.5]]))
+        as_prompt_list(array([[5.5]]))
 
 
 @pytest.mark.slow

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 import llm_models as models
 import recurra as rc
 from recurra.errors import RecurraError
-from recurra.llm.sampling import Kind, Sampling, SamplingInputs, choose
+from recurra.llm.sampling import Sampling, SamplingInputs, SamplingStages, choose
 
 SIZE, ROWS = 9, 4
 EDGE = 1e-4  # how near to a border sums in 32 bits may go to the other side
 
 
 @cache
-def program(kind: Kind, backend: str, count: int) -> Any:
+def program(kind: SamplingStages, backend: str, count: int) -> Any:
     """(executable, settings) of rows of given logits, draws and tokens that were there."""
     ctx = rc.Context(dims="b")
     with ctx as ((b, B),):
@@ -36,7 +36,7 @@ def program(kind: Kind, backend: str, count: int) -> Any:
 
 
 def run(rows: list[Sampling], logits: Any, u: Any, seen: Any, backend: str = "numpy") -> np.ndarray:
-    kind = Kind()
+    kind = SamplingStages()
     for row in rows:
         kind |= row.kind
     made, how = program(kind, backend, len(rows))
@@ -174,7 +174,7 @@ def test_draws_have_the_frequencies_of_their_weights():
         temperature = rc.constant(2.0)
         p = rc.constant(logits)
         u = rc.uniform((b, t))
-        how = SamplingInputs(Kind(True, True), b)
+        how = SamplingInputs(SamplingStages(True, True), b)
         rc.output(token=choose(p + u * 0.0, how, u, None), temperature=temperature)
     given = how.arrays([Sampling(temperature=2.0, top_k=4)] * 80)
     found = ctx.compile({B: 80, T: 50}, backend="numpy").run(3, inputs=given)["token"]
@@ -223,7 +223,7 @@ def test_sums_that_fall_do_not_draw_what_was_taken_out():
     most = rng.integers(1, size, rows)
     ctx = rc.Context(dims="b")
     with ctx as ((b, B),):
-        how = SamplingInputs(Kind(True, True), b)
+        how = SamplingInputs(SamplingStages(True, True), b)
         u = rc.value(b) * 0.0 + (1 - 2.0**-23)
         rc.output(token=choose(rc.input(rc.f32[size], (b,), name="logits"), how, u, None))
     given = how.arrays([Sampling(temperature=1.0, top_k=int(k)) for k in most])

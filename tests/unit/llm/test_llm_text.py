@@ -15,7 +15,7 @@ from recurra.errors import RecurraError
 from recurra.llm import config as configs
 from recurra.llm.generate import Generator
 from recurra.llm.init import byte_tokenizer, init
-from recurra.llm.tokenization import Decoder, encode, tokenizer
+from recurra.llm.tokenization import StreamingDetokenizer, encode, tokenizer
 
 BYTES = byte_tokenizer()
 WORDS = st.text(alphabet="ab€", max_size=12)
@@ -35,14 +35,14 @@ def first_stop(text: str, stop: list[str]) -> tuple[str, str | None]:
 def test_text_ends_before_a_stop_string(text: str, stop: list[str]):
     """Whether it comes byte by byte or at once; what was shown is never taken back."""
     want = first_stop(text, stop)
-    slow, fast = Decoder(BYTES, stop), Decoder(BYTES, stop)
+    slow, fast = StreamingDetokenizer(BYTES, stop), StreamingDetokenizer(BYTES, stop)
     shown = "".join(slow.put(token) for token in BYTES.encode(text, add_special_tokens=False).ids)
     assert (shown + slow.end(), slow.stopped) == want
     assert (fast.add(text) + fast.end(), fast.stopped) == want
 
 
 def test_pieces_are_whole_characters():
-    d = Decoder(BYTES)
+    d = StreamingDetokenizer(BYTES)
     pieces = [d.put(token) for token in BYTES.encode("ü€a", add_special_tokens=False).ids]
     assert pieces == ["", "ü", "", "", "€", "a"]
 
@@ -60,7 +60,7 @@ OCTETS = {
 @given(st.lists(st.sampled_from(sorted(OCTETS)), max_size=40))
 def test_bytes_that_are_no_text_come_as_they_are_made(octets: list[int]):
     """No more than a character's bytes are waited for; together it is what they are at once."""
-    d, pieces = Decoder(BYTES), list[str]()
+    d, pieces = StreamingDetokenizer(BYTES), list[str]()
     for byte in octets:
         pieces.append(d.put(OCTETS[byte]))
         assert len(d.tokens) - d.decoded <= 6
@@ -69,20 +69,20 @@ def test_bytes_that_are_no_text_come_as_they_are_made(octets: list[int]):
 
 
 def test_what_may_be_a_stop_string_is_held_back():
-    d = Decoder(BYTES, ["###"])
+    d = StreamingDetokenizer(BYTES, ["###"])
     assert [d.add("a#"), d.add("#"), d.add("b#")] == ["a", "", "##b"]
     assert d.end() == "#"
 
 
 def test_a_character_that_is_not_complete_is_told_at_the_end():
-    d = Decoder(BYTES)
+    d = StreamingDetokenizer(BYTES)
     tokens = BYTES.encode("a€", add_special_tokens=False).ids[:-1]
     assert "".join(map(d.put, tokens)) == "a"
     assert d.end() == BYTES.decode(tokens)[1:] != ""
 
 
 def test_special_tokens_are_not_text():
-    d = Decoder(BYTES)
+    d = StreamingDetokenizer(BYTES)
     assert [d.put(token) for token in BYTES.encode("a").ids] == ["", "a"]
 
 
@@ -137,7 +137,7 @@ def test_bytes_that_are_no_text_are_read_as_all_tokens_together(
 ):
     """A tokenizer's own stream gives up where bytes are no text."""
     prompt = [*prompt, 3]
-    d = Decoder(tok, (), prompt)
+    d = StreamingDetokenizer(tok, (), prompt)
     pieces = [d.put(token) for token in new]
     before, whole = tok.decode(prompt), tok.decode(prompt + new)
     assert before + "".join(pieces) + d.end() == whole
@@ -149,7 +149,7 @@ def test_a_prompt_that_ends_in_bytes_is_not_said_again():
     prompt = [3, *(7 + byte for byte in "日".encode())]
     for tok in FALLBACK:
         assert tok.decode(prompt) == "a日"
-        d = Decoder(tok, (), prompt)
+        d = StreamingDetokenizer(tok, (), prompt)
         assert d.put(6) + d.put(3) == "ba"
 
 

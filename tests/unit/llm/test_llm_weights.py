@@ -45,7 +45,7 @@ def test_packed(folder: Path):
     d, q, kv, f = 64, 64, 32, 96
     assert w.config == configs.load(folder)
     for layer in range(4):
-        mine = {n: a[layer] for n, a in w.arrays.items() if not weights.of_all(n)}
+        mine = {n: a[layer] for n, a in w.arrays.items() if not weights.is_global(n)}
         pre = f"model.layers.{layer}."
         qkv, both = mine["qkv"], mine["gate_up"]
         assert (qkv.shape, both.shape) == ((d, q + 2 * kv), (d, 2 * f))
@@ -74,7 +74,7 @@ def test_every_part_is_filled_once(name: str):
     )
     count = {n: np.zeros(s, np.int8) for n, s in weights.shapes(c).items() if n != "emb"}
     for part in weights.parts(c):
-        if part.into != "emb":
+        if part.target != "emb":
             place = part.place(count)
             assert place.shape == part.shape
             place += 1

@@ -20,7 +20,7 @@ from recurra.mapping.model_library import instance
 from recurra.mapping.relaxation import Relaxation
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
-from recurra.mapping.solvers.exact import prove
+from recurra.mapping.solvers.exact import solve_to_optimality
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem, Solution, copy_steps
@@ -32,7 +32,7 @@ PYTHON = engine_choice.engine("python")
 
 def exact(problem: Problem, seconds: float = 60.0) -> tuple[Solution, bool]:
     found = Search(problem, seconds, 0, None, PYTHON)
-    proved = prove(found)
+    proved = solve_to_optimality(found)
     return found.solution, proved
 
 
@@ -94,7 +94,7 @@ def expect_no_row_broken(problem: Problem, solution: Solution) -> None:
     assert not broken.size, [(program.rows[k], program.limits[k]) for k in broken]
     assert (values <= np.array(program.upper) + 1e-9).all()
     gained = values[2 * program.count : 2 * program.count + program.steps].sum() * program.unit
-    assert gained >= solution.reward(problem) - 1e-6 * program.most()
+    assert gained >= solution.reward(problem) - 1e-6 * program.objective_bound()
 
 
 def as_columns(problem: Problem, solution: Solution, program: Relaxation) -> Any:

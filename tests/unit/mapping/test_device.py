@@ -28,7 +28,7 @@ from recurra.mapping.execute.memories import PAGE
 from recurra.mapping.execute.prepared_workload import execute
 from recurra.mapping.execute.ram import Ram, pages
 from recurra.mapping.execute.table_measurement import measure_tables
-from recurra.mapping.execute.workload import Operation, TensorSpec, Workload, unmapped
+from recurra.mapping.execute.workload import Operation, TensorSpec, Workload, run_unmapped
 from recurra.mapping.execute.workload_problem import problem_of
 from recurra.mapping.solvers import solver_of
 from recurra.storage.mapping_problem import nothing
@@ -54,7 +54,7 @@ def test_jax_computes_on_rooms_of_a_device(name: str) -> None:
     problem = problem_of(work, 1 << 19, Prices())
     answer = solver_of("greedy")(problem, 0.2)
     assert any(p is not None and p.copied for p in answer.placements)
-    assert same(execute(work, problem, answer, Device(name))[0], unmapped(work))
+    assert same(execute(work, problem, answer, Device(name))[0], run_unmapped(work))
 
 
 @pytest.mark.slow
@@ -198,7 +198,7 @@ def test_given_values_are_of_the_kind_and_the_shape_that_is_said(tmp_path: Path)
     tensor = TensorSpec((256, 256))
     doubled = Operation("double", (0,), (1,), lambda x, out: np.add(x[0], x[0], out[0]), ((0, 1),))
     work = Workload("doubled", (tensor, tensor), (doubled,), {0: np.float64(3)}, (1,))
-    (oracle,) = unmapped(work)
+    (oracle,) = run_unmapped(work)
     assert (oracle.dtype, oracle.shape, oracle[0, 0]) == (np.float32, (256, 256), 6)
     problem = problem_of(work, 1 << 20, Prices())
     assert same(execute(work, problem, nothing(problem), Ram(tmp_path))[0], (oracle,))

@@ -32,7 +32,7 @@ from recurra.mapping.execute.jax_workloads import from_jax, workload_of
 from recurra.mapping.execute.memories import PAGE, Memory, SlowMemory
 from recurra.mapping.execute.prepared_workload import PreparedWorkload, execute
 from recurra.mapping.execute.ram import HUGE, DiskFile, Ram, pages
-from recurra.mapping.execute.workload import SMALLEST, Operation, TensorSpec, Workload, unmapped
+from recurra.mapping.execute.workload import SMALLEST, Operation, TensorSpec, Workload, run_unmapped
 from recurra.mapping.execute.workload_problem import problem_of
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import InvalidSolution
@@ -136,7 +136,7 @@ def every_mapping(random: Random, memory: Memory) -> None:
     work = random_workload(random)
     size = random.randint(0, 8) * SMALLEST
     problem = problem_of(work, size, Prices(random.choice([SMALLEST // 4, SMALLEST, 8 * SMALLEST])))
-    wanted = unmapped(work)
+    wanted = run_unmapped(work)
     for answer in (nothing(problem), random_answer(problem, random)):
         with PreparedWorkload(work, problem, answer, memory) as execution:
             assert len(execution.arena) == size
@@ -185,8 +185,8 @@ def test_only_what_is_outside_waits_for_the_disk(chain: Workload, tmp_path: Path
         moved = {k: len(v) for k, v in execution.slow.log.items()}
         # 0, 2, 3 are read and 2, 3, 4 written by instructions, 1 is written by the copy engine
         assert moved == {(SMALLEST, False): 3, (SMALLEST, True): 4}
-        assert same(execution.results(), unmapped(chain))
-        assert execution.arena[:SMALLEST].tobytes() == unmapped(chain)[0].tobytes()
+        assert same(execution.results(), run_unmapped(chain))
+        assert execution.arena[:SMALLEST].tobytes() == run_unmapped(chain)[0].tobytes()
 
 
 def test_a_function_of_jax_runs_piece_by_piece(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_function_of_jax_runs_piece_by_piece(tmp_path: Path) -> None:
     names = [operation.name for operation in work.operations]
     assert names.count("dot_general") == 11
     assert len(names) < 30  # what is between contractions is fused
-    wanted = unmapped(work)
+    wanted = run_unmapped(work)
     expected = jax.tree.leaves(jax.jit(step)(p, x))
     for found, right in zip(wanted, expected, strict=True):
         np.testing.assert_allclose(found, right, rtol=2e-5, atol=2e-6)
@@ -230,7 +230,7 @@ def test_models_of_the_library_are_workloads() -> None:
     assert "ppo_step: " in str(work)
     problem = problem_of(work, 8 << 20, Prices())
     assert problem.steps == len(work.operations) > 50
-    assert all(np.isfinite(x).all() for x in unmapped(work))
+    assert all(np.isfinite(x).all() for x in run_unmapped(work))
     with pytest.raises(ProblemError, match="there is no program 'lenet'"):
         workload_of("lenet")
 
@@ -337,7 +337,7 @@ def test_a_disk_that_is_full_while_a_copy_leaves(tmp_path: Path) -> None:
         with files_end_at(at):  # only tensor 2, which the copy engine writes, lies behind it
             stopped(execution.run, f"the disk did not have bytes {at}..{at + SMALLEST} written")
         execution.run()
-        assert same(execution.results(), unmapped(work))
+        assert same(execution.results(), run_unmapped(work))
 
 
 def test_a_file_that_is_cut(chain: Workload, tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_a_file_that_is_gone(chain: Workload, tmp_path: Path) -> None:
         assert list(folder.iterdir()) == []  # nothing is left of a run that is killed
         folder.rmdir()
         execution.run()
-        assert same(execution.results(), unmapped(chain))
+        assert same(execution.results(), run_unmapped(chain))
         os.close(execution.slow.file)
         stopped(execution.run, "Bad file descriptor")
         execution.slow.file = -1
@@ -368,7 +368,7 @@ def test_reads_and_writes_may_be_short(
     monkeypatch.setattr(os, "preadv", lambda f, b, at: read(f, [b[0][: 3 * PAGE]], at))
     monkeypatch.setattr(os, "pwritev", lambda f, b, at: write(f, [b[0][: 5 * PAGE]], at))
     problem, answer = leaving(chain)
-    assert same(execute(chain, problem, answer, Ram(tmp_path))[0], unmapped(chain))
+    assert same(execute(chain, problem, answer, Ram(tmp_path))[0], run_unmapped(chain))
 
 
 def test_an_engine_that_fails(
@@ -409,7 +409,7 @@ def test_a_file_system_without_direct_io(
     with PreparedWorkload(chain, problem, answer, Ram(tmp_path)) as execution:
         assert "without direct I/O (Invalid argument): RAM may hide the disk" in str(execution.slow)
         execution.run()
-        assert same(execution.results(), unmapped(chain))
+        assert same(execution.results(), run_unmapped(chain))
 
 
 def test_a_disk_that_is_ram_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

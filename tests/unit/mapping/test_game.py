@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from random_mappings import random_problem
 from recurra.mapping.game import PREFERENCES, Action, Game
 from recurra.mapping.game_state import Move
-from recurra.mapping.order_free_placer import Arranger, Rounds
+from recurra.mapping.order_free_placer import OrderFreePlacer, Rounds
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem
@@ -76,7 +76,7 @@ def test_undo_is_exact(random: Random) -> None:
 @given(randoms)
 def test_every_arrangement_holds(random: Random) -> None:
     problem = random_problem(random)
-    arranger = Arranger(flat(problem))
+    arranger = OrderFreePlacer(flat(problem))
     order = random.sample(range(len(problem.storages)), len(problem.storages))
     reward = arranger.arrange(order)
     assert validate(problem, arranger.board.solution()) == reward

@@ -13,7 +13,7 @@ import pytest
 from random_mappings import random_problem
 from recurra.mapping.environment import MapGame
 from recurra.mapping.game import Action, Game
-from recurra.mapping.jax_game import GameArrays, Rules, reset, rules_of, solution, step
+from recurra.mapping.jax_game import GameArrays, ProblemArrays, reset, rules_of, solution, step
 from recurra.mapping.model_library import instance
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
@@ -41,7 +41,7 @@ def game_at_random(problem: Problem, draws: Any, illegal: float) -> tuple[list[A
 
 
 @jax.jit
-def played(rules: Rules, actions: Any) -> Any:
+def played(rules: ProblemArrays, actions: Any) -> Any:
     """All games [K, GAMES] at once: the last states, and per step what was legal, where, gains."""
 
     def one(state: GameArrays, a: Any) -> Any:

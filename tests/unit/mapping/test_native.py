@@ -18,7 +18,7 @@ from random_mappings import random_problem
 from recurra.mapping import engine_choice, native
 from recurra.mapping.game import Action, Game
 from recurra.mapping.model_library import instance
-from recurra.mapping.order_free_placer import Arranger
+from recurra.mapping.order_free_placer import OrderFreePlacer
 from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import Problem
 from recurra.support.notices import tell_once
@@ -120,7 +120,7 @@ def test_wishes_of_large_programs_are_there_while_they_are_played(
 @given(randoms)
 def test_arrangements_are_equal(native_engine: engine_choice.Engine, random: Random) -> None:
     problem = random_problem(random, 20)
-    ours, theirs = Arranger(flat(problem)), native_engine.arranger(flat(problem))
+    ours, theirs = OrderFreePlacer(flat(problem)), native_engine.arranger(flat(problem))
     order = random.sample(range(len(problem.storages)), len(problem.storages))
     assert ours.arrange(order) == theirs.arrange(order)
     for _ in range(3):

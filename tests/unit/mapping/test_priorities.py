@@ -26,7 +26,12 @@ from recurra.mapping.priority_keys import (
 )
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
-from recurra.mapping.solvers.evolved_priorities import MATTERS, SHIPPED, place_by_weights, shipped
+from recurra.mapping.solvers.evolved_priorities import (
+    MATTERS,
+    SHIPPED,
+    bundled_weights,
+    place_by_weights,
+)
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem
@@ -94,7 +99,7 @@ def test_tensors_that_gain_nothing_change_no_unit() -> None:
 
 
 def test_known_weights_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, known = instance("ppo_step"), shipped()[:5]
+    problem, known = instance("ppo_step"), bundled_weights()[:5]
     search = Search(problem, 60.0, 0, None, PYTHON)
     monkeypatch.setattr("recurra.mapping.solvers.evolved_priorities.SECONDS", 0.0)
     assert place_by_weights(search, known) == 0  # the first of them, at once of all tensors
@@ -110,7 +115,7 @@ def test_known_weights_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_happened_before_is_not_counted() -> None:
     search = Search(instance("ppo_step"), 60.0, 0, None, PYTHON)
     search.worker_seconds += 1.0
-    assert place_by_weights(search, shipped()[:5]) > 0
+    assert place_by_weights(search, bundled_weights()[:5]) > 0
 
 
 def test_what_matters_is_the_fewest_tensors_that_gain_enough() -> None:
@@ -130,7 +135,7 @@ def test_what_matters_is_the_fewest_tensors_that_gain_enough() -> None:
 
 
 def test_tensors_that_do_not_matter_are_placed_in_the_end() -> None:
-    problem, known = instance("ppo_step"), shipped()[:3]
+    problem, known = instance("ppo_step"), bundled_weights()[:3]
     search = Search(problem, 60.0, 0, None, PYTHON)
     place_by_weights(search, known)
     f = search.flat
@@ -143,7 +148,7 @@ def test_tensors_that_do_not_matter_are_placed_in_the_end() -> None:
 def test_what_is_shipped_was_learned_from_the_library() -> None:
     kept: Any = json.loads(SHIPPED.read_text())
     assert kept["learned_from"] == list(LIBRARY)
-    assert shipped().shape == (priorities.CHOSEN, WIDTH)
+    assert bundled_weights().shape == (priorities.CHOSEN, WIDTH)
     assert kept["made_by"].startswith("recurra map priorities --seconds")
     assert [row["name"] for row in kept["held_out"]] == list(LIBRARY)
     problem = instance("wavenet")

@@ -16,7 +16,7 @@ from random_mappings import random_problem
 from recurra.mapping import engine_choice
 from recurra.mapping.model_library import instance
 from recurra.mapping.native import NativeArranger
-from recurra.mapping.order_free_placer import Arranger
+from recurra.mapping.order_free_placer import OrderFreePlacer
 from recurra.mapping.solvers import one_pass, solver_of
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
@@ -41,7 +41,7 @@ def offsets(answer: Solution) -> list[int | None]:
 
 
 def test_what_has_room_in_pieces_only_is_placed() -> None:
-    arranger = Arranger(flat(PIECES))
+    arranger = OrderFreePlacer(flat(PIECES))
     assert arranger.arrange(ORDER) == 3
     assert offsets(arranger.current()) == [0, 3, 0, None]
     assert arranger.arrange_repacking(ORDER, 1) == validate(PIECES, arranger.current()) == 4
@@ -51,19 +51,19 @@ def test_what_has_room_in_pieces_only_is_placed() -> None:
 
 def test_what_has_no_room_at_all_costs_no_repacking() -> None:
     rows = [(0, 0, 6), (0, 0, 1), *((a + 1, b + 1, size) for a, b, size in ROWS)]
-    arranger = Arranger(flat(packing("full", rows, 6)))
+    arranger = OrderFreePlacer(flat(packing("full", rows, 6)))
     assert arranger.arrange_repacking(range(len(rows)), 1) == 5
 
 
 def test_repackings_are_counted() -> None:
     rows = [*ROWS, *((a + 3, b + 3, size) for a, b, size in ROWS)]
-    arranger = Arranger(flat(packing("twice", rows, 6)))
+    arranger = OrderFreePlacer(flat(packing("twice", rows, 6)))
     assert [arranger.arrange_repacking(range(len(rows)), k) for k in range(4)] == [6, 7, 8, 8]
 
 
 def test_what_is_left_out_of_a_full_step_is_left_out() -> None:
     problem = packing("over", [*ROWS, (1, 1, 2)], 6)
-    arranger = Arranger(flat(problem))
+    arranger = OrderFreePlacer(flat(problem))
     assert arranger.arrange_repacking(range(5), 9) == validate(problem, arranger.current()) == 4
 
 
@@ -74,7 +74,7 @@ def test_a_group_keeps_one_offset() -> None:
     written = replace(made, tensor_id=9, target_time=1, live_range=(1, 2))
     buffers = (others[0], made, read, written, *others[1:])
     problem = replace(PIECES, name="group", buffers=buffers)
-    arranger = Arranger(flat(problem))
+    arranger = OrderFreePlacer(flat(problem))
     assert arranger.arrange(ORDER) == 5
     assert offsets(arranger.current()) == [0, 3, 3, 3, 0, None]
     assert arranger.arrange_repacking(ORDER, 1) == validate(problem, arranger.current()) == 6
@@ -86,7 +86,7 @@ def test_what_comes_again_may_come_elsewhere() -> None:
     buffers = (read, replace(read, target_time=3), replace(read, target_time=5))
     steps = packing("again", [(0, 4, 1)], 6).instructions
     problem = Problem("again", 6, steps, buffers)
-    arranger = Arranger(flat(problem))
+    arranger = OrderFreePlacer(flat(problem))
     arranger.arrange([0])
     comes, stays, again = (m for m in arranger.board.moves if m is not None)
     arranger.board.take(2)
@@ -99,8 +99,8 @@ def test_what_comes_again_may_come_elsewhere() -> None:
     assert validate(problem, arranger.current()) == 3
 
 
-def arranged(random: Random, problem: Problem) -> Arranger:
-    arranger = Arranger(flat(problem))
+def arranged(random: Random, problem: Problem) -> OrderFreePlacer:
+    arranger = OrderFreePlacer(flat(problem))
     arranger.arrange(random.sample(range(len(problem.storages)), len(problem.storages)))
     arranger.improve(random_rounds(random, len(problem.storages), random.choice([0, 10])))
     return arranger
@@ -158,7 +158,7 @@ def test_the_fullest_step_is_what_counting_finds(random: Random) -> None:
 @given(randoms)
 def test_repacking_loses_nothing(random: Random) -> None:
     problem = any_problem(random)
-    arranger = Arranger(flat(problem))
+    arranger = OrderFreePlacer(flat(problem))
     order = random.sample(range(len(problem.storages)), len(problem.storages))
     assert arranger.arrange_repacking(order, 5) == validate(problem, arranger.current())
     with pytest.MonkeyPatch.context() as patch:
@@ -183,7 +183,7 @@ def test_engines_repack_alike(native_engine: engine_choice.Engine) -> None:
     for _ in range(400):
         problem = any_problem(random)
         storages = range(len(problem.storages))
-        ours, theirs = Arranger(flat(problem)), native_engine.arranger(flat(problem))
+        ours, theirs = OrderFreePlacer(flat(problem)), native_engine.arranger(flat(problem))
         for most in (1, 2, 3, 9):
             order = random.sample(storages, len(storages))
             assert ours.arrange_repacking(order, most) == theirs.arrange_repacking(order, most)
@@ -196,7 +196,7 @@ def test_engines_repack_alike(native_engine: engine_choice.Engine) -> None:
         same(ours, theirs)
 
 
-def same(ours: Arranger, theirs: Arranger | NativeArranger) -> None:
+def same(ours: OrderFreePlacer, theirs: OrderFreePlacer | NativeArranger) -> None:
     assert (ours.reward, ours.best) == (theirs.reward, theirs.best)
     assert ours.current() == theirs.current()
     assert ours.solution() == theirs.solution()
@@ -206,7 +206,7 @@ def same(ours: Arranger, theirs: Arranger | NativeArranger) -> None:
 @pytest.mark.parametrize("name", ["gru_infer", "alphatensor", "resnet50_train"])
 def test_engines_repack_programs_alike(native_engine: engine_choice.Engine, name: str) -> None:
     f = flat(instance(name))
-    ours, theirs = Arranger(f), native_engine.arranger(f)
+    ours, theirs = OrderFreePlacer(f), native_engine.arranger(f)
     order = sorted(range(len(f.grouped)), key=lambda s: -f.size[f.members[f.member_at[s]]])
     assert ours.arrange_repacking(order, 3) == theirs.arrange_repacking(order, 3)
     assert ours.current() == theirs.current()

@@ -22,7 +22,7 @@ from recurra.mapping.model_library import instance
 from recurra.mapping.priority_keys import FEATURES, Floats, features, keys
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers import LEARNERS, SOLVERS, default, lns, solver_of
-from recurra.mapping.solvers.exact import prove, search_tree
+from recurra.mapping.solvers.exact import search_tree, solve_to_optimality
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import InvalidSolution, validate, violations
 from recurra.storage.mapping_problem import Placement, Problem, Solution, nothing
@@ -34,7 +34,7 @@ SHORT = 0.05  # seconds
 
 def exact(problem: Problem, seconds: float = 60.0) -> tuple[Solution, bool]:
     found = Search(problem, seconds, 0, None, PYTHON)
-    proved = prove(found)
+    proved = solve_to_optimality(found)
     return found.solution, proved
 
 
@@ -156,13 +156,13 @@ def test_small_programs_are_climbed_again(monkeypatch: pytest.MonkeyPatch) -> No
         found.clear()
         solver_of("default")(problem, seconds, engine=PYTHON)
         begun, ended = zip(*found, strict=True)
-        assert len(found) == default.climbs(len(problem.buffers), seconds) == count
+        assert len(found) == default.climb_count(len(problem.buffers), seconds) == count
         assert ended[-1] == pytest.approx(seconds)
         lasted = np.subtract(ended, begun)
         np.testing.assert_allclose(lasted[:short], default.GLANCE, rtol=0.2)
         each = (seconds - short * default.GLANCE) / (count - short)
         np.testing.assert_allclose(lasted[short:], each, rtol=0.2)
-    assert default.climbs(9759, 16.0) == 1
+    assert default.climb_count(9759, 16.0) == 1
 
 
 def test_of_answers_that_gain_alike_the_fastest_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from recurra.mapping.execute.noise_shrinkage import shrink_by_noise, shrunk_medi
 from recurra.mapping.execute.prepared_workload import execute
 from recurra.mapping.execute.ram import Ram
 from recurra.mapping.execute.table_measurement import RUNS, measure_tables
-from recurra.mapping.execute.workload import Compute, Operation, TensorSpec, Workload, unmapped
+from recurra.mapping.execute.workload import Compute, Operation, TensorSpec, Workload, run_unmapped
 from recurra.mapping.execute.workload_problem import problem_of, uses
 from recurra.mapping.simulate import simulate
 from recurra.mapping.solvers import solver_of
@@ -241,7 +241,7 @@ def test_instructions_compute_on_true_values(seed: int, tmp_path: Path) -> None:
         plain.inputs,
         (pairs[-1][1],),
     )
-    right = unmapped(work)
+    right = run_unmapped(work)
     with pytest.MonkeyPatch.context() as patch, Gauge(work, Ram(tmp_path)) as gauge:
         patch.setattr(table_measurement, "RUNS", 2)  # of more subsets than that, several in one run
         tables = measure_tables(gauge, 2)

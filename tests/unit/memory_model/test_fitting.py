@@ -25,7 +25,7 @@ from recurra.errors import PlanError
 from recurra.runtime import executable, memory_budget
 from recurra.runtime.executable import Executable
 from recurra.runtime.memory_budget import offload_more, recompute_more
-from recurra.storage.offload import Offload, worth
+from recurra.storage.offload import Offload, stores_to_offload
 from recurra.support.byte_units import parse
 
 WORK = Work(B=64, T=50)
@@ -124,21 +124,26 @@ def test_what_the_user_decides_is_not_decided_anew() -> None:
         BUDGET_TILE_ROWS
     )
     assert all(
-        "memory_price" not in x for x in recompute_more(CompileOptions.of({"memory_price": 1.0}))
+        "memory_price" not in x
+        for x in recompute_more(CompileOptions.from_keywords({"memory_price": 1.0}))
     )
-    assert list(recompute_more(CompileOptions.of({"memory_price": 1.0, "tile_rows": 64}))) == []
+    assert (
+        list(recompute_more(CompileOptions.from_keywords({"memory_price": 1.0, "tile_rows": 64})))
+        == []
+    )
     plan = pictures().compiled.plan
-    every = list(worth(plan, Offload(least=0)))
+    every = list(stores_to_offload(plan, Offload(least=0)))
     found = list(offload_more(CompileOptions(), plan))
     held = [x.get("memory_price") for x in found]
     assert held == [*[None] * (len(found) - 1), BUDGET_MEMORY_PRICES[-1]]
     tried = [
-        x["offload"].stores for x in offload_more(CompileOptions.of({"memory_price": 1.0}), plan)
+        x["offload"].stores
+        for x in offload_more(CompileOptions.from_keywords({"memory_price": 1.0}), plan)
     ]
     assert tried == [tuple(every[:k]) for k in (1, 2, 4, 5)]
     assert every[0] == "o"
     for decided in ({"offload": "host"}, {"workers": 2}, {"check": "nan"}):
-        assert list(offload_more(CompileOptions.of(decided), plan)) == []
+        assert list(offload_more(CompileOptions.from_keywords(decided), plan)) == []
 
 
 def pictures(backend: str = "numpy", **options: Any) -> Executable:

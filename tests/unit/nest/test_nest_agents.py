@@ -19,7 +19,14 @@ from recurra.nest import catalogue
 from recurra.nest.actions import Actions
 from recurra.nest.agents import fitted, network
 from recurra.nest.agents.dqn import DqnSettings, train
-from recurra.nest.agents.policy import GreedyPolicy, features, initial, load, proposed, shipped
+from recurra.nest.agents.policy import (
+    GreedyPolicy,
+    bundled_policy,
+    features,
+    initial,
+    load,
+    proposed,
+)
 from recurra.nest.agents.vector_env import VectorEnv, epsilon_greedy, sample_actions
 from recurra.nest.codegen import generate
 from recurra.nest.einsum import from_sizes
@@ -197,7 +204,7 @@ def damaged(path: Path, r: Random) -> bytes:
 def test_a_damaged_policy_is_refused_or_is_one(tmp_path: Path) -> None:
     """Whatever is in the file, what comes is a policy or an error in words."""
     on, r = runnable()[0], Random(0)
-    whole, file = shipped(on), tmp_path / "p.safetensors"
+    whole, file = bundled_policy(on), tmp_path / "p.safetensors"
     assert whole is not None
     refused = taken = 0
     for _ in range(200):
@@ -233,7 +240,7 @@ def test_a_damaged_policy_is_refused_or_is_one(tmp_path: Path) -> None:
 )
 def test_an_odd_policy_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "p.safetensors"
-    whole = shipped(runnable()[0])
+    whole = bundled_policy(runnable()[0])
     assert whole is not None
     weights, words = safetensors_file.read(whole)
     safetensors_file.write(
@@ -248,7 +255,7 @@ def test_an_odd_policy_is_refused(change: dict[str, Any], tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("on", [AVX512, AVX2], ids=str)
 def test_the_shipped_policy_says_how_it_was_made(on: VectorTarget) -> None:
-    path = shipped(on)
+    path = bundled_policy(on)
     assert path is not None
     policy = load(path)
     about = policy.about

@@ -22,10 +22,10 @@ from recurra.nest.executable_memory import LoadedKernel
 from recurra.nest.llvm import LlvmKernel, host
 from recurra.nest.loops import Nest, Pack, parse, scheduled, untiled
 from recurra.nest.measure import Evaluator, code_key
-from recurra.nest.packing import packed as packed_by
 from recurra.nest.packing import packings
+from recurra.nest.packing import search_packings as packed_by
 from recurra.nest.target import AVX2, AVX512, VectorTarget, runnable
-from recurra.nest.threads import parts, shared
+from recurra.nest.threads import parallelize, parts
 
 HERE = pytest.mark.parametrize("on", runnable(), ids=str)
 
@@ -178,7 +178,7 @@ def test_threads_change_no_answer(on: VectorTarget, threads: int) -> None:
     for seed in range(120):
         r = Random(seed)
         nest = random_nest(r, random_problem(r, points=6000), Actions())
-        nest = shared(packed(r, nest) if seed % 2 else nest, max(2, threads))
+        nest = parallelize(packed(r, nest) if seed % 2 else nest, max(2, threads))
         if nest is None:
             continue
         try:
@@ -212,13 +212,13 @@ def test_parts_cover_an_index_once() -> None:
     ],
 )
 def test_what_is_shared(order: str, threads: int, want: str) -> None:
-    nest = shared(scheduled(catalogue.matmul(100, 8, 64), order), threads)
+    nest = parallelize(scheduled(catalogue.matmul(100, 8, 64), order), threads)
     assert nest is not None
     assert nest.order == want
 
 
 def test_nothing_to_share() -> None:
-    assert shared(untiled(catalogue.matmul(1, 8, 1)), 2) is None
+    assert parallelize(untiled(catalogue.matmul(1, 8, 1)), 2) is None
 
 
 def test_compiled_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:

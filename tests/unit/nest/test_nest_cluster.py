@@ -176,7 +176,7 @@ def test_learning(learner: Any, world: VectorEnv, ray: Ray) -> None:
         return update(done)
 
     one.update = updated
-    policy = learning.learn(one)
+    policy = learning.run_learner(one)
     anything = epsilon_greedy(initial(201, len(FEW.names), (4,), 0), 1.0)
     starts = np.repeat(world.first, 70)
     ends = world.rollout(starts, anything, np.random.default_rng(0)).last

@@ -121,7 +121,7 @@ def test_sizes_that_are_none(sizes: Any) -> None:
 
 
 def test_words_are_no_problem_yet() -> None:
-    for of_problem in (rc.nest.tuned, rc.nest.untiled, rc.nest.proposed):
+    for of_problem in (rc.nest.tune_nest, rc.nest.untiled, rc.nest.proposed):
         with pytest.raises(
             ShapeError, match=r"is given 'mk,kn->mn'.*\n.*\n.*NestProblem.*\n.*make one"
         ):
@@ -133,10 +133,10 @@ def test_words_are_no_problem_yet() -> None:
 def test_what_is_no_nest_and_no_time() -> None:
     problem = rc.nest.contraction("mk,kn->mn", (4, 4, 4))
     with pytest.raises(ScheduleError, match="it takes a Nest, not a int"):
-        rc.nest.improved(cast("Any", 3))
+        rc.nest.improve_nest(cast("Any", 3))
     for search in (
-        rc.nest.tuned,
-        lambda p, seconds: rc.nest.improved(rc.nest.untiled(p), seconds=seconds),
+        rc.nest.tune_nest,
+        lambda p, seconds: rc.nest.improve_nest(rc.nest.untiled(p), seconds=seconds),
     ):
         with pytest.raises(ShapeError, match=r"is given seconds='a'(.*\n)+.*a number"):
             search(problem, seconds=cast("Any", "a"))

@@ -203,7 +203,7 @@ def test_what_decides_is_the_code_around(
         asked.append(len(calls))
         return [1.0, 2.0] if len(asked) == 1 else [1.0, whole]
 
-    monkeypatch.setattr(compiler_hook, "compared", compared)
+    monkeypatch.setattr(compiler_hook, "measure_in_turns", compared)
     ours = program("torch+nest")
     found = ours.run()["y"]
     np.testing.assert_allclose(found, program("jax").run()["y"], rtol=1e-4, atol=1e-6)

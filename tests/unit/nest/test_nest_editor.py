@@ -141,7 +141,7 @@ def test_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
                 show(text)
                 os.write(ours, b"q" if "m/8" in text else b"8")
 
-            s = terminal.edited(bench, bench.begin(untiled(MATMUL)), terminal.keys, then)
+            s = terminal.run_editor(bench, bench.begin(untiled(MATMUL)), terminal.keys, then)
         assert termios.tcgetattr(theirs) == before
     os.close(ours)
     assert s.nest.order == "m/8 m k n | m n"
@@ -160,7 +160,7 @@ def test_a_browser() -> None:
 
     begin = bench.begin(untiled(MATMUL))
     thread = threading.Thread(
-        target=lambda: results.append(browser.edited(bench, begin, 0, say)), daemon=True
+        target=lambda: results.append(browser.run_editor(bench, begin, 0, say)), daemon=True
     )
     thread.start()
     assert told.wait(10)

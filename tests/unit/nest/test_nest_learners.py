@@ -205,7 +205,7 @@ def test_learning_by_processes(tables: list[Table], world: VectorEnv) -> None:
     """One that learns by gradients of others; what is left of it is nothing."""
     settings = replace(SHORT["a3c"], pool="processes", rounds=300)
     learner = a3c.A3c(world, settings)
-    policy = learning.learn(learner)
+    policy = learning.run_learner(learner)
     assert world.greedy_shares(policy.weights).mean() > at_random(world) + 0.1
     assert not learner.actors.crew.workers
     assert not Path(learner.actors.folder.name).exists()

@@ -19,7 +19,7 @@ from recurra.nest.measure import (
     KernelTime,
     Protocol,
     code_key,
-    compared,
+    measure_in_turns,
     measure_peak,
 )
 from recurra.nest.target import VectorTarget, runnable
@@ -174,7 +174,7 @@ def test_keys() -> None:
 
 def test_contestants_are_compared_with_a_probe() -> None:
     nests = [untiled(MATMUL), scheduled(MATMUL, "m/6 k m n")]
-    standings = compared(nests, ON, rounds=3, seconds=1e-4)
+    standings = measure_in_turns(nests, ON, rounds=3, seconds=1e-4)
     for s in standings:
         assert s.gflops == pytest.approx(MATMUL.flops / s.seconds / 1e9)
         assert s.of_peak > 0

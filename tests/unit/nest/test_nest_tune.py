@@ -17,7 +17,7 @@ from recurra.nest.default_schedule import standard
 from recurra.nest.loops import Nest, parse, scheduled
 from recurra.nest.problem import NestProblem
 from recurra.nest.target import host_target
-from recurra.nest.tune import tuned
+from recurra.nest.tune import tune_nest
 
 SHORT = ["tune", "mk,kn->mn", "--sizes", "24,16,40", "--seconds", "0.2"]
 
@@ -49,7 +49,7 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_seconds_are_a_budget(p: NestProblem, seconds: float, at_most: float) -> None:
     """For all that tuning does; it took ten times as long."""
     begin = time.process_time()
-    found = tuned(p, seconds=seconds)
+    found = tune_nest(p, seconds=seconds)
     assert time.process_time() - begin < at_most
     assert found.best in found.finalists
 
@@ -57,13 +57,13 @@ def test_seconds_are_a_budget(p: NestProblem, seconds: float, at_most: float) ->
 def test_no_time_at_all() -> None:
     """The standard nest is measured and checked, whatever the time; small ones beside it, too."""
     problem = catalogue.matmul(1024, 1024, 1024)
-    found = tuned(problem, seconds=1e-9)
+    found = tune_nest(problem, seconds=1e-9)
     assert found.finalists
     assert {*found.finalists} <= {"standard", "refined"}  # which are one nest
     assert all(standing.gflops > 0 for _, standing in found.finalists.values())
     packs = standard(problem, host_target()).packs  # a search begins without them
     assert found.measured == (2 if packs else 1)
-    short = tuned(catalogue.matmul(16, 16, 16), seconds=1e-9)
+    short = tune_nest(catalogue.matmul(16, 16, 16), seconds=1e-9)
     assert f"  {short.best}: {short.nest.order}" in str(short).splitlines()[1]
     assert {"untiled", "standard", "found", "refined"} <= set(short.finalists)
 
@@ -77,7 +77,7 @@ def test_a_wrong_kernel_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(measure, "kernel", kernel)
     with pytest.raises(KernelCheckError, match="elements differ"):
-        tuned(catalogue.matmul(24, 16, 40), seconds=1e-9)
+        tune_nest(catalogue.matmul(24, 16, 40), seconds=1e-9)
 
 
 def test_threads(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,7 @@ def test_returns_of_episodes_by_hand(dims: str):
         b, t = by["b"][0], by["t"][0]
         order = [x for x, _ in pairs]
         r, u = rc.uniform(order), rc.uniform(order)
-        rc.output(r=r, d=u > 0.9, x=rc.rl.episodic(r, u > 0.9, over=(b, t)))
+        rc.output(r=r, d=u > 0.9, x=rc.rl.episode_returns(r, u > 0.9, over=(b, t)))
     sizes = {"s": 2, "b": 3, "i": 6, "t": 5}
     got = ctx.run({n: sizes[str(d)] for d, n in pairs}, backend="numpy")
     if "s" not in dims:
@@ -216,7 +216,7 @@ def test_returns_of_many_seeds_are_those_of_one_run_each() -> None:
             order = [x for x, _ in pairs]
             b, t = order[-3], order[-1]
             reward, done = rc.input(rc.f32, order, "r"), rc.input(rc.boolean, order, "d")
-            rc.output(x=rc.rl.episodic(reward, done, over=(b, t)))
+            rc.output(x=rc.rl.episode_returns(reward, done, over=(b, t)))
         bounds = {n: size for (_, n), size in zip(pairs, r.shape, strict=True)}
         return ctx.run(bounds, inputs={"r": r, "d": d}, backend="numpy")["x"]
 

@@ -15,7 +15,7 @@ import recurra as rc
 from everywhere import BACKENDS, interpreted
 from example_programs import EXAMPLES, TINY_SIZES, read_example
 from given_inputs import Given, with_inputs
-from recurra.codegen.input_layout import row_by_row
+from recurra.codegen.input_layout import is_row_major
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.graph_parser import parse
 from recurra.runtime.initial_buffers import Given as GivenStores
@@ -374,6 +374,6 @@ def test_inputs_by_keyword_are_told_how_they_are_given(call: str, line: str) -> 
 
 def test_rows_that_lie_apart_are_read_where_they_lie() -> None:
     x = np.zeros((4, 3, 2), np.float32)
-    assert row_by_row(x[::2])
-    assert row_by_row(x[1:2, :1])
-    assert not any(map(row_by_row, (x[::-1], x[:, ::2], x.T, np.broadcast_to(x[0], x.shape))))
+    assert is_row_major(x[::2])
+    assert is_row_major(x[1:2, :1])
+    assert not any(map(is_row_major, (x[::-1], x[:, ::2], x.T, np.broadcast_to(x[0], x.shape))))

@@ -45,7 +45,7 @@ def test_to_the_last_bit(backend: str) -> None:
         moved = {m.store for m in p.execution.mover.moves if m.out}
         assert "o" in moved
         assert "o_store[t]" in p.source
-        assert "o_store.blank(t)" in p.source
+        assert "o_store.empty(t)" in p.source
         assert "o_store[-t_back]" in p.source
 
 
@@ -109,11 +109,11 @@ def test_any_order_of_moves(moves: list[tuple[str, int]], room: int) -> None:
     s = Paged("x", 8, room, (3,), np.dtype("f8"), Slowest(), backend_of("numpy"), mover)
     for now, (what, k) in enumerate(moves, 1):
         if what == "fill":
-            x = s.blank(k)
+            x = s.empty(k)
             x[:] = want[k] = float(now)
             s[k] = x
         elif what == "change":
-            x = s.taken(k)
+            x = s.writable(k)
             x += 1.0
             want[k] += 1.0
             s[k] = x

@@ -23,7 +23,7 @@ def store() -> Iterator[Paged]:
     s = Paged("o", 8, 2, (4,), np.dtype("f4"), HostTier(backend), backend, mover)
     mover.stores.append(s)
     for k in range(8):
-        room = s.blank(k)
+        room = s.empty(k)
         room[:] = k
         s[k] = room
     yield s
@@ -68,7 +68,7 @@ def test_other_numbers_are_taken_when_asked_for(store: Paged) -> None:
 def test_a_point_that_is_written_is_seen(store: Paged) -> None:
     asked = list[str]()
     early(store, np.array([3, 4]), asked, lambda: None)
-    room = store.taken(3)
+    room = store.writable(3)
     room[:] = 30
     store[3] = room
     assert asked_for(store, np.array([3, 4]), asked) == [30, 4]
@@ -110,7 +110,7 @@ def test_what_fails_early_is_told_when_asked_for(store: Paged) -> None:
         raise OSError(5, "Input/output error")
 
     store.take_early("call", fails, lambda: None)
-    store.settle()
+    store.finish_samples()
     with pytest.raises(OSError, match="Input/output error"):
         asked_for(store, np.array([6]), [])
 

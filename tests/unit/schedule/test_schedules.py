@@ -18,7 +18,7 @@ from recurra.errors import ScheduleError
 from recurra.ir.graph_parser import parse
 from recurra.ir.verify import verify
 from recurra.reference import interpreter
-from recurra.schedule.allen_kennedy import schedule
+from recurra.schedule.allen_kennedy import find_schedule
 from recurra.schedule.tree import Exec, Item, Loop
 from recurra.storage.verifier import validate
 from reinforce import GRADIENTS, SEED, context, reinforce
@@ -124,7 +124,7 @@ def test_an_order_that_there_is_for_these_bounds_only() -> None:
     case = Case(verify(parse(text)), {"I": 4, "T": 2})
     checked(case, NumpyBackend(), oracle(case), vectorized=False)
     with pytest.raises(ScheduleError, match="have no order"):
-        schedule(case.graph, {"I": 4, "T": 3})
+        find_schedule(case.graph, {"I": 4, "T": 3})
 
 
 def a2c(n: int, boundary: Callable[[Any, Any, Any], Any]) -> rc.Executable:

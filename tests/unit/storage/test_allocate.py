@@ -14,7 +14,7 @@ import recurra as rc
 from recurra.mapping import engine_choice
 from recurra.mapping.solvers import solver_of
 from recurra.storage import arena_offsets as module
-from recurra.storage.arena import Arena, Life
+from recurra.storage.arena import Arena, LiveRange
 from recurra.storage.arena_offsets import ALIGNMENT, allocate, conflicts
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution, nothing
 from recurra.storage.storage_plan import StoragePlan
@@ -50,8 +50,8 @@ def phases() -> rc.Executable:
     return ctx.compile({I: 3, T: 6})
 
 
-def plan_of(lives: list[Life], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "lives", lambda _: tuple(lives))
+def plan_of(lives: list[LiveRange], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "live_ranges", lambda _: tuple(lives))
 
 
 def test_stores_share_what_none_of_them_needs_any_more() -> None:
@@ -74,11 +74,11 @@ def test_a_wrong_address_is_found() -> None:
 @settings(max_examples=60, deadline=None)
 @given(randoms)
 def test_no_other_packing_is_smaller(random: Random) -> None:
-    found: list[Life] = []
+    found: list[LiveRange] = []
     for k in range(random.randint(1, 4)):
         first = random.randint(0, 3)
         size = ALIGNMENT * random.randint(1, 2)
-        found.append(Life(f"s{k}", size, first, first + random.randint(0, 3)))
+        found.append(LiveRange(f"s{k}", size, first, first + random.randint(0, 3)))
     with pytest.MonkeyPatch.context() as patch:
         plan_of(found, patch)
         greedy, packed = allocate(NO_PLAN), allocate(NO_PLAN, pack, "pack")
@@ -99,8 +99,13 @@ NO_PLAN: StoragePlan = None  # type: ignore[assignment]  # lives are given
 
 
 def test_an_answer_that_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [Life("a", 192, 0, 1), Life("b", 128, 1, 3), Life("c", 192, 3, 4), Life("d", 128, 2, 3)]
-    found.append(Life("e", 64, 0, 2))
+    found = [
+        LiveRange("a", 192, 0, 1),
+        LiveRange("b", 128, 1, 3),
+        LiveRange("c", 192, 3, 4),
+        LiveRange("d", 128, 2, 3),
+    ]
+    found.append(LiveRange("e", 64, 0, 2))
     plan_of(found, monkeypatch)
     greedy = allocate(NO_PLAN)
     assert (greedy.load, greedy.by) == (448, "greedy")

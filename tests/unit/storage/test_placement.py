@@ -93,7 +93,7 @@ def examined(case: Case, **options: Any) -> None:
     for placement in SOLVERS:
         compiled(case, owned, alone, exact=True, placement=placement, **options)
         assert not owned.wrong, owned.wrong[0]
-        asked = CompileOptions.of({**options, "placement": placement})
+        asked = CompileOptions.from_keywords({**options, "placement": placement})
         made = compile_graph(case.graph, case.sizes, asked)
         assert validate(made.plan, made.program.plan.arena) == []
 

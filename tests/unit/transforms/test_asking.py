@@ -66,7 +66,7 @@ def test_what_is_put_out_does_not_depend_on_it(backend: str, most: Any, learns: 
 
 def steps_run(every: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Steps of the loop that finds out where rows end."""
-    until, seen = NumpyMachine.until, list[int]()
+    until, seen = NumpyMachine.while_loop, list[int]()
 
     def counted(
         self: Any, dim: Any, lo: Any, hi: Any, end: Any, late: Any, n: int, body: Any, c: Any
@@ -77,7 +77,7 @@ def steps_run(every: int, monkeypatch: pytest.MonkeyPatch) -> int:
 
         return until(self, dim, lo, hi, end, late, n, one, c)
 
-    monkeypatch.setattr(NumpyMachine, "until", counted)
+    monkeypatch.setattr(NumpyMachine, "while_loop", counted)
     ctx, bounds = counting(every)
     ctx.compile(bounds, backend=WalkedNumpy()).run()
     assert seen == list(range(len(seen)))

@@ -77,7 +77,9 @@ def planned(point: str, **sizes: int) -> tuple[StoragePlan, Case]:
     lines = [line.strip() for line in GRAPH.format(point=point).strip().splitlines()]
     c = Case(parse("\n".join(lines)), sizes)
     compiled(c, NumpyBackend(), oracle(c), vectorized=False)
-    return compile_graph(c.graph, c.sizes, CompileOptions.of({"vectorized": False})).plan, c
+    return compile_graph(
+        c.graph, c.sizes, CompileOptions.from_keywords({"vectorized": False})
+    ).plan, c
 
 
 def test_a_copy_one_step_later_is_read_one_step_later() -> None:

@@ -145,7 +145,7 @@ def test_no_launch_follows_the_one_in_which_rows_end() -> None:
 def test_a_launch_stops_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at its last step."""
     run: list[int] = []
-    until: Any = NumpyMachine.until
+    until: Any = NumpyMachine.while_loop
 
     def counted(*given: Any) -> Any:
         *ahead, body, carry = given
@@ -156,7 +156,7 @@ def test_a_launch_stops_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return until(*ahead, one, carry)
 
-    monkeypatch.setattr(NumpyMachine, "until", counted)
+    monkeypatch.setattr(NumpyMachine, "while_loop", counted)
     counting(launch_steps=7, backend=WalkedNumpy()).run()
     assert run == list(range(LAST))
 

@@ -56,7 +56,7 @@ def same_answers(before: Graph, after: Graph, sizes: Mapping[str, int]) -> None:
     data = equivalence.random_inputs(before, sizes)
     order = [before[o].domain.dims for o in before.outputs]
     want, have = (
-        equivalence.answers(g, sizes, order, equivalence.as_written(g), data)
+        equivalence.evaluate_outputs(g, sizes, order, equivalence.as_written(g), data)
         for g in (before, after)
     )
     different = equivalence.difference(before, sizes, want, have)

@@ -27,7 +27,7 @@ from recurra.window import (
     ufunc,
 )
 from recurra.window.access import segment_of
-from recurra.window.gain_model import SAMPLE, TINY, Judgment
+from recurra.window.gain_model import SAMPLE, TINY, GainModel
 from recurra.window.history_checker import conflicts, violations
 from recurra.window.list_schedule import gain
 from recurra.window.native.native_window import is_available
@@ -250,9 +250,9 @@ def test_the_window_is_off_where_it_cannot_pay() -> None:
     assert not violations(run.tasks, run.events)
 
 
-def judged(seconds_on: float, seconds_off: float) -> Judgment:
+def judged(seconds_on: float, seconds_off: float) -> GainModel:
     """Two chains of long kernels, and a clock that says how long stretches take either way."""
-    judgment, now = Judgment(threads=2, slots=32), 0.0
+    judgment, now = GainModel(threads=2, slots=32), 0.0
     launched = [(Task("long", writes=(Segment(8 * (k % 2), 8),)), "long") for k in range(SAMPLE)]
     judgment.durations.record("long", 1e-3)
     for _ in range(20):
@@ -271,7 +271,7 @@ def test_what_pays_stays_on_by_the_clock_not_by_prediction() -> None:
 
 
 def test_what_is_learned() -> None:
-    judgment = Judgment(2, 32)
+    judgment = GainModel(2, 32)
     assert not judgment.is_tiny("k")
     assert not judgment.is_large("k")
     judgment.durations.record("k", TINY / 2)

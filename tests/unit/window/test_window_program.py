@@ -22,7 +22,7 @@ from acting_programs import program as acting
 from actor_critic import actor_critic
 from random_programs import Case, programs
 from recurra.backends.numpy.numpy_backend import NumpyBackend
-from recurra.codegen.access_ranges import Spans, cut, touched
+from recurra.codegen.access_ranges import Spans, accessed_places, cut
 from recurra.codegen.host_program import HostCall, HostLoop, RegionLaunch
 from recurra.codegen.lowering import lower
 from recurra.codegen.region import Region
@@ -38,7 +38,7 @@ from recurra.runtime.host_executor import Execution
 from recurra.runtime.runner import Runner, RunRequest
 from recurra.schedule.tree import Loop
 from recurra.window import Executor, KernelError
-from recurra.window.gain_model import Judgment
+from recurra.window.gain_model import GainModel
 from recurra.window.history_checker import violations
 from recurra.window.timed_stretches import Stretch
 
@@ -178,7 +178,7 @@ def watched(execution: Execution) -> Execution:
     axes = cut(p.plan, p.regions)
 
     def watch(r: Region, f: Callable[..., Any]) -> Callable[..., Any]:
-        told, names, first = touched(p.plan, r, axes), (*r.stores, *r.reads), 1 + times(r)
+        told, names, first = accessed_places(p.plan, r, axes), (*r.stores, *r.reads), 1 + times(r)
         first += len(r.held) + len(r.carried)
 
         def run(*given: Any) -> Any:
@@ -293,24 +293,24 @@ def settled(on: bool, gain: float) -> Executable:
 def test_what_does_not_pay_is_in_order_as_if_there_were_no_window() -> None:
     program, (_, second, third) = settled(on=False, gain=0.8), runs("first", 3)
     judged = program.runner.windows.judged(2)
-    assert judged.rests()
+    assert judged.ends_before_comparison()
     equal(program.run(seed=4, window=2), second)
     assert program.window is judged
     assert str(judged).startswith(
         "in order, since through a window of 2 threads they were at best 0.80 times as fast; looked"
     )
     judged.seconds = 1e9  # longer than it rests: launches pass by the executor, at once
-    assert not judged.rests()
+    assert not judged.ends_before_comparison()
     equal(program.run(seed=4, window=2), third)
-    assert judged.stretch.straight
+    assert judged.stretch.runs_in_order
 
 
 def test_what_pays_goes_through_the_window() -> None:
     program = settled(on=True, gain=1.25)
     judged = program.runner.windows.judged(2)
-    assert not judged.rests()
+    assert not judged.ends_before_comparison()
     equal(program.run(seed=4, window=2), runs("first", 2)[1])
-    assert "2 threads, at best 1.25 times as fast" in str(judged) or judged.stretch.straight
+    assert "2 threads, at best 1.25 times as fast" in str(judged) or judged.stretch.runs_in_order
 
 
 def test_a_launch_that_fails_in_order_is_told_as_in_a_window() -> None:
@@ -326,7 +326,7 @@ def test_a_launch_that_fails_in_order_is_told_as_in_a_window() -> None:
         judged = windows.judged(2)
         judged.stretch = settled(on=False, gain=0.8).runner.windows.judged(2).stretch
         judged.seconds = 0.0 if rests else 1e9
-        assert judged.rests() == rests
+        assert judged.ends_before_comparison() == rests
         with (
             pytest.raises(KernelError, match=rf"kernel {last.name} failed: FloatingPointError"),
             windows.launches(2) as launches,
@@ -354,7 +354,7 @@ def test_runs_at_the_same_time_are_judged_apart() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bits_when_the_window_goes_on_and_off(kind: str, launches: int) -> None:
     """Handles of launches through the window are given to launches in order, and the reverse."""
-    stretch = Stretch(Judgment(2, 8), launches, launches)
+    stretch = Stretch(GainModel(2, 8), launches, launches)
     stretch.judgment.predicted = 2.0
     program = slowed(apart(kind), 1)
     with Executor(2, 8, stretch=stretch) as run:

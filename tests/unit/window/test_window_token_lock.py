@@ -77,7 +77,7 @@ def off(threads: int = 2) -> Executor:
     judgment.trial.refuse(time.perf_counter())
     judgment.trial.until = float("inf")
     run._stretch.end(healthy=True)  # pyright: ignore[reportPrivateUsage]
-    assert run.straight
+    assert run.runs_in_order
     return run
 
 

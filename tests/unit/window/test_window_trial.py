@@ -12,7 +12,7 @@ from built import FOLDER
 from recurra.window import Executor, thread_pool
 from recurra.window import timed_stretches as stretches
 from recurra.window.ab_trial import LOSS, Trial
-from recurra.window.gain_model import Judgment
+from recurra.window.gain_model import GainModel
 from recurra.window.native.native_build import build
 from recurra.window.native.native_window import load
 from recurra.window.timed_stretches import Stretch
@@ -84,7 +84,7 @@ def test_what_the_program_does_itself_counts_both_ways(monkeypatch: pytest.Monke
         now[0] += seconds
 
     launches = 4
-    judgment = Judgment(1, 8)
+    judgment = GainModel(1, 8)
     judgment.predicted = 2.0  # a trial decides
     stretch = Stretch(judgment, launches, launches, since=0.0)
     with Executor(1, 8, native=False, stretch=stretch) as run:
@@ -96,7 +96,7 @@ def test_what_the_program_does_itself_counts_both_ways(monkeypatch: pytest.Monke
                 run.launch(Wrapper("kernel", takes, lambda s: (), lambda s: (), kind="k"), 0.5)
             run.drain()
         assert judgment.trial.gain == pytest.approx(1.0)
-        assert run.straight
+        assert run.runs_in_order
 
 
 @pytest.fixture(scope="module")

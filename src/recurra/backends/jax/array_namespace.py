@@ -24,13 +24,17 @@ WORDS: dict[Any, Any] = {ml_dtypes.bfloat16: np.uint16, np.float16: np.int16}
 FLOATS = {word: number for number, word in WORDS.items()}
 
 
-def words(array: Any) -> Any:
+def bit_views(array: Any) -> Any:
     """View 16-bit floats, in an array or a tree of arrays, as integers of the same bits.
 
     XLA's CPU has no 16-bit floats: it moves them as f32, in a pass over the whole array. So arrays
     that live from launch to launch, or from step to step, are integers there.
     """
-    return word(array) if isinstance(array, (np.ndarray, jax.Array)) else jax.tree.map(word, array)
+    return (
+        bit_view(array)
+        if isinstance(array, (np.ndarray, jax.Array))
+        else jax.tree.map(bit_view, array)
+    )
 
 
 def floats(array: Any) -> Any:
@@ -39,7 +43,7 @@ def floats(array: Any) -> Any:
     return number(array) if is_one else jax.tree.map(number, array)
 
 
-def word(array: Any) -> Any:
+def bit_view(array: Any) -> Any:
     """Apply `words` to one array."""
     kind = WORDS.get(_kind(array))
     return array if kind is None or devices()[0].platform != "cpu" else _bitcast(kind, array)
@@ -66,15 +70,15 @@ def in_words(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def run(*args: Any) -> Any:
-        return words(function(*floats(args)))
+        return bit_views(function(*floats(args)))
 
     return run
 
 
-def moved(function: Callable[..., Any], *xs: Any) -> Any:
+def on_bit_views(function: Callable[..., Any], *xs: Any) -> Any:
     """Apply a function that moves elements of one type, and computes nothing, to their `words`."""
     dtype = jnp.result_type(*xs)
-    result = function(*words([jnp.asarray(x, dtype) for x in xs]))
+    result = function(*bit_views([jnp.asarray(x, dtype) for x in xs]))
     return result if result.dtype == dtype else floats(result)
 
 
@@ -122,16 +126,16 @@ class JaxNamespace:
         """Gather without bounds checks: indices are in range, and none counts from the end."""
         at = jnp.clip(at, 0, array.shape[axis] - 1) if mode == "clip" else jnp.asarray(at)
         key = (*(slice(None),) * axis, at.astype(np.uint32))
-        return moved(lambda bits: bits.at[key].get(mode="promise_in_bounds"), array)
+        return on_bit_views(lambda bits: bits.at[key].get(mode="promise_in_bounds"), array)
 
     def take_along_axis(self, array: Any, at: Any, axis: int) -> Any:
         at = at.astype(np.uint32)
-        return moved(
+        return on_bit_views(
             lambda bits: jnp.take_along_axis(bits, at, axis=axis, mode="promise_in_bounds"), array
         )
 
     def where(self, condition: Any, array: Any, otherwise: Any) -> Any:
-        return moved(lambda x, y: jnp.where(condition, x, y), array, otherwise)
+        return on_bit_views(lambda x, y: jnp.where(condition, x, y), array, otherwise)
 
     def widened(self, labels: str, dtype: str, *xs: Any) -> Any:
         """Contract operands cast to `dtype`, part by part in a loop; the last part may overlap."""
@@ -139,7 +143,7 @@ class JaxNamespace:
         if by is None:
             return self.einsum(labels, *(x.astype(dtype) for x in xs))
         length, size, axis = by.length, by.size, by.axis
-        whole = words(xs[by.operand])
+        whole = bit_views(xs[by.operand])
 
         def body(k: Any, result: Any) -> Any:
             start, some = jnp.minimum(k * length, size - length), list(xs)

@@ -45,7 +45,7 @@ def devices() -> list[Any]:
         ) from None
 
 
-def settle(used: Iterable[Any]) -> None:
+def synchronize(used: Iterable[Any]) -> None:
     """Wait until devices have finished all launches; each runs its launches in order."""
     jax.block_until_ready([_launch(_number(device)) for device in used])
 
@@ -63,4 +63,4 @@ def _number(device: Any) -> Any:
 @cache
 def settle_at_exit() -> None:
     """Have Python wait for launches before it ends: callbacks and deallocations need it."""
-    atexit.register(lambda: settle(jax.local_devices()))
+    atexit.register(lambda: synchronize(jax.local_devices()))

@@ -24,8 +24,8 @@ from jax.experimental import serialize_executable
 
 from recurra.backends.jax.devices import devices
 from recurra.backends.jax.launch import CodeLaunch
-from recurra.backends.jax.region import JaxBackend, in_its_bits
-from recurra.backends.region_cache import MadeAtFirstCall, RegionCache
+from recurra.backends.jax.region import JaxBackend, with_x64
+from recurra.backends.region_cache import LazyFunction, RegionCache
 from recurra.codegen.region import Region
 from recurra.codegen.single_launch import Finish, WholeProgram
 from recurra.cost.thresholds import XLA_ONE_RUN_LEVEL
@@ -62,7 +62,7 @@ class CachedJax(JaxBackend):
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         inner = len(region.around) if len(region.around) > 1 else 0
-        return in_its_bits(plan, CodeLaunch(lambda: self.code_of(plan, region), inner))
+        return with_x64(plan, CodeLaunch(lambda: self.code_of(plan, region), inner))
 
     def code_of(self, plan: StoragePlan, region: Region) -> Any:
         """Return the code of a region, loaded or compiled once."""
@@ -77,15 +77,15 @@ class CachedJax(JaxBackend):
         """The device that code is compiled and loaded for."""
         return _device()
 
-    def takes(self, array: object) -> bool:
-        return super().takes(array) and not self.is_elsewhere(array)
+    def accepts(self, array: object) -> bool:
+        return super().accepts(array) and not self.is_other_device(array)
 
     def argument(self, array: Any) -> Any:
         """Convert an array for a launch; one on another device is copied to `device`."""
         array = super().argument(array)
-        return jax.device_put(array, self.device) if self.is_elsewhere(array) else array
+        return jax.device_put(array, self.device) if self.is_other_device(array) else array
 
-    def is_elsewhere(self, array: object) -> bool:
+    def is_other_device(self, array: object) -> bool:
         return isinstance(array, jax.Array) and array.devices() != {self.device}
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
@@ -93,7 +93,7 @@ class CachedJax(JaxBackend):
             lower = partial(self.traced(plan, region, finish).lower, seed, inputs)
             return self.of_region(plan, region, lower, whole=True)
 
-        return in_its_bits(plan, MadeAtFirstCall(load))
+        return with_x64(plan, LazyFunction(load))
 
     def of_region(
         self, plan: StoragePlan, region: Region, lower: Callable[[], Any], whole: bool = False

@@ -60,34 +60,34 @@ class Traced:
 
     def __init__(self, fn: Callable[..., Any], x64: bool | None = None):
         self.fn = jax.jit(fn)  # traced once, however many of its results are read
-        self.compiled = cache(lambda vmaps: jax.jit(self.mapped(vmaps)))
+        self.compiled = cache(lambda vmaps: jax.jit(self.vmap(vmaps)))
         # JAX's setting when the function was written: the types of its results depend on it
         self.x64: bool = jax.config.jax_enable_x64 if x64 is None else x64  # pyright: ignore
 
-    def bits(self, xs: Sequence[Any]) -> AbstractContextManager[object]:
+    def x64_context(self, xs: Sequence[Any]) -> AbstractContextManager[object]:
         """The context with JAX's 64-bit types on, if the function or its operands need them."""
         return jax.enable_x64(self.x64 or any(is_wide(x.dtype) for x in xs))
 
     def __call__(self, xp: Any, vmaps: tuple[Any, ...], *xs: Any) -> tuple[Any, ...]:
         if xp is not np:
-            return self.mapped(vmaps)(*xs)
+            return self.vmap(vmaps)(*xs)
         # numpy's promotion rules are not those that fn is written for
-        with self.bits(xs):
+        with self.x64_context(xs):
             return tuple(map(np.asarray, self.compiled(vmaps)(*map(jax.numpy.asarray, xs))))
 
-    def mapped(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[Any, ...]]:
+    def vmap(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[Any, ...]]:
         f = self.fn
         for flags, last, _ in vmaps:
             axis = -1 if last else 0
             f = jax.vmap(f, in_axes=tuple(axis if flag else None for flag in flags), out_axes=axis)
 
         def call(*xs: Any) -> tuple[Any, ...]:
-            with self.bits(xs):
+            with self.x64_context(xs):
                 return tuple(jax.tree.leaves(f(*xs)))
 
         return call
 
-    def pulled(self, out: int) -> Traced:
+    def vjp(self, out: int) -> Traced:
         """(*operands, cotangent of result `out`) → cotangents of the operands; integers' are 0."""
 
         def gradient(*operands: Any) -> tuple[Any, ...]:
@@ -108,7 +108,7 @@ class Traced:
     def text(self, xs: Sequence[Type]) -> str:
         """All that the function computes on arrays of these types: equal texts, equal functions."""
         avals = Sizes(xs).avals(xs)
-        with self.bits(avals):
+        with self.x64_context(avals):
             closed = jax.make_jaxpr(self.fn)(*avals)
         digest = hashlib.sha256()
         for array in _arrays(closed):
@@ -122,7 +122,7 @@ class Traced:
         def call(*xs: Any) -> tuple[jax.Array, ...]:
             with jax.enable_x64(True):  # arrays keep their 64-bit types
                 arrays = [jax.dlpack.from_dlpack(x.contiguous()) for x in xs]
-            with self.bits(arrays):
+            with self.x64_context(arrays):
                 return compiled(*arrays)
 
         return call
@@ -132,17 +132,17 @@ class Traced:
     ) -> list[Any]:
         """The shapes and dtypes of the results of `on_tensors` for operands of these."""
         avals = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in xs]
-        with self.bits(avals):
+        with self.x64_context(avals):
             return jax.tree.leaves(jax.eval_shape(self.compiled(vmaps), *avals))
 
     def result_types(self, xs: Sequence[Type]) -> tuple[tuple[Type, ...], Any]:
         """Types of the flattened results, and the tree they came in."""
         sizes = Sizes(xs)
         avals = sizes.avals(xs)
-        with self.bits(avals):
+        with self.x64_context(avals):
             out = jax.eval_shape(self.fn, *avals)
         leaves, tree = jax.tree.flatten(out)
-        types = [Type(SHORT_NAME[y.dtype.name], sizes.ours_of(tuple(y.shape))) for y in leaves]
+        types = [Type(SHORT_NAME[y.dtype.name], sizes.from_jax(tuple(y.shape))) for y in leaves]
         return tuple(types), tree
 
     def unflatten(self, tree: Any, leaves: Sequence[Any]) -> Any:

@@ -21,9 +21,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from recurra.backends.jax.array_namespace import floats, words
-from recurra.backends.jax.devices import devices, settle
-from recurra.backends.jax.region import JaxBackend, bits_of, in_its_bits
+from recurra.backends.jax.array_namespace import bit_views, floats
+from recurra.backends.jax.devices import devices, synchronize
+from recurra.backends.jax.region import JaxBackend, with_x64, x64_context_of
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import region_function, times
 from recurra.cost.target import Target
@@ -56,8 +56,8 @@ class JaxMesh(JaxBackend):
         self.processes = jax.process_count()
         self.rows_apart = NamedSharding(self.mesh, P(AXIS))
 
-    def settle(self) -> None:
-        settle(self.mesh.local_devices)
+    def synchronize(self) -> None:
+        synchronize(self.mesh.local_devices)
 
     @property
     def target(self) -> Target:
@@ -67,7 +67,7 @@ class JaxMesh(JaxBackend):
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         if self.processes > 1:
             _expect_no_calls(plan)
-        call = in_its_bits(plan, self.jitted(plan, region))
+        call = with_x64(plan, self.jitted(plan, region))
 
         def waited(*args: Any) -> tuple[Any, ...]:  # collectives of queued launches can deadlock
             return jax.block_until_ready(call(*args))
@@ -104,8 +104,8 @@ class JaxMesh(JaxBackend):
 
     def spread(self, parts: Sequence[Any]) -> Any:
         """Join one array for each device: [workers, ..]."""
-        whole = words(np.stack([np.asarray(x) for x in parts]))
-        with bits_of(whole):
+        whole = bit_views(np.stack([np.asarray(x) for x in parts]))
+        with x64_context_of(whole):
             return jax.make_array_from_callback(whole.shape, self.rows_apart, whole.__getitem__)
 
     def parts(self, array: Any) -> Iterable[Any]:

@@ -71,7 +71,7 @@ class TunedJax(JaxBackend):
             compiled = [jax.jit(f) for f in functions]
             answers = [np.asarray(f(*arrays)) for f in compiled]
             assert np.array_equal(answers[0], answers[1]), "the kernel's answer is not XLA's"
-            return self.door.compared([partial(_waited, f, arrays) for f in compiled])
+            return self.door.measure_in_turns([partial(_waited, f, arrays) for f in compiled])
 
 
 def _waited(function: Callable[..., Any], arrays: Sequence[Any]) -> None:

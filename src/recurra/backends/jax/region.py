@@ -17,22 +17,22 @@ from jax.core import Tracer
 from recurra.backends.jax.array_namespace import (
     WORDS,
     JaxNamespace,
+    bit_view,
+    bit_views,
     floats,
     in_words,
-    moved,
     number,
-    word,
-    words,
+    on_bit_views,
 )
 from recurra.backends.jax.attention import masked_attention
-from recurra.backends.jax.devices import devices, ends_at_return, settle, settle_at_exit
+from recurra.backends.jax.devices import devices, ends_at_return, settle_at_exit, synchronize
 from recurra.backends.numpy.numpy_backend import NumpyMachine
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import argument_types, region_function, times
-from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
+from recurra.codegen.single_launch import Finish, WholeProgram, whole_program
 from recurra.cost.attention import XLA_ATTENTION
 from recurra.cost.target import Target
 from recurra.cost.thresholds import (
@@ -65,9 +65,9 @@ class JaxMachine:
         return op.run(self.xp, env, *args)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        return floats(lax.fori_loop(lo, hi, in_words(body), words(carry)))
+        return floats(lax.fori_loop(lo, hi, in_words(body), bit_views(carry)))
 
-    def until(
+    def while_loop(
         self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         """Steps between two checks of the end are an inner loop of a length that XLA knows."""
@@ -75,7 +75,7 @@ class JaxMachine:
         def one_step(time: Any, state: Any) -> Any:
             end, inside = state
             goes_on, after, values = body(time, floats(inside))
-            return jnp.where(goes_on, end, jnp.minimum(end, after)), words(values)
+            return jnp.where(goes_on, end, jnp.minimum(end, after)), bit_views(values)
 
         def runs_on(state: Any) -> Any:
             time, (end, _) = state
@@ -87,7 +87,7 @@ class JaxMachine:
                 return time + 1, one_step(time, inside)
             return time + every, lax.fori_loop(0, every, lambda k, s: one_step(time + k, s), inside)
 
-        start, state = lo + (hi - lo) % every, (jnp.asarray(end, jnp.int32), words(carry))
+        start, state = lo + (hi - lo) % every, (jnp.asarray(end, jnp.int32), bit_views(carry))
         known = isinstance(lo, int) and isinstance(hi, int)
         if every > 1 and (not known or start > lo):
             state = lax.fori_loop(lo, start, one_step, state)
@@ -95,22 +95,22 @@ class JaxMachine:
             _, state = lax.while_loop(runs_on, block, (jnp.asarray(start, jnp.int32), state))
         return state[0], floats(state[1])
 
-    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+    def cond(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
         """Use a conditional, not a loop of at most one step: XLA would hoist work out of a loop."""
         if isinstance(condition, bool):
             return body(carry) if condition else carry
-        return floats(lax.cond(condition, in_words(body), lambda same: same, words(carry)))
+        return floats(lax.cond(condition, in_words(body), lambda same: same, bit_views(carry)))
 
-    def lesser(self, left: Any, right: Any) -> Any:
+    def minimum(self, left: Any, right: Any) -> Any:
         return jnp.minimum(left, right)
 
     def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> Any:
         if sizes == store.shape:  # all of it: a region that returns it copies nothing
             return store
         at = [jnp.asarray(s, jnp.int32) for s in starts]
-        return moved(lambda bits: lax.dynamic_slice(bits, at, sizes), store)
+        return on_bit_views(lambda bits: lax.dynamic_slice(bits, at, sizes), store)
 
-    def whole(self, store: Any) -> Any:
+    def read_all(self, store: Any) -> Any:
         return store
 
     def gather(self, store: Any, axis: int, at: Any) -> Any:
@@ -133,10 +133,10 @@ class JaxMachine:
 
     def write_box(self, store: Any, starts: Starts, value: Any) -> Any:
         at = [jnp.asarray(s, jnp.int32) for s in starts]
-        return moved(lambda x, box: lax.dynamic_update_slice(x, box, at), store, value)
+        return on_bit_views(lambda x, box: lax.dynamic_update_slice(x, box, at), store, value)
 
 
-def bits(plan: StoragePlan) -> AbstractContextManager[object]:
+def x64_context(plan: StoragePlan) -> AbstractContextManager[object]:
     """The context with JAX's 64-bit types on, if a program has any; else one that does nothing.
 
     It holds for a block of code in one thread: the rest of the process is not affected.
@@ -146,14 +146,14 @@ def bits(plan: StoragePlan) -> AbstractContextManager[object]:
     return jax.enable_x64(True) if any(is_wide(x.dtype) for x in flat) else nullcontext()
 
 
-def bits_of(value: object) -> AbstractContextManager[object]:
+def x64_context_of(value: object) -> AbstractContextManager[object]:
     """The context in which JAX keeps the 64-bit type of an array."""
     return jax.enable_x64(True) if is_wide(getattr(value, "dtype", None)) else nullcontext()
 
 
-def in_its_bits(plan: StoragePlan, launch: Callable[..., Any]) -> Callable[..., Any]:
+def with_x64(plan: StoragePlan, launch: Callable[..., Any]) -> Callable[..., Any]:
     """Trace and run a launch with JAX's 64-bit types on, if its program has any."""
-    if isinstance(bits(plan), nullcontext):
+    if isinstance(x64_context(plan), nullcontext):
         return launch
 
     def run(*args: Any) -> Any:
@@ -195,18 +195,18 @@ class JaxBackend:
         self.machine = JaxMachine()
         self._pinned = pinned
         self.jitted_regions = RegionCache[Any]()
-        self.temporary_bytes = RegionCache[int]()
+        self.temporaries = RegionCache[int]()
         settle_at_exit()
 
-    def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
+    def temporary_bytes(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         """Temporary bytes of a launch, beside its arguments and results."""
 
         def measure(plan: StoragePlan, region: Region) -> int:
-            with bits(plan):
+            with x64_context(plan):
                 analysis = self.code_of(plan, region).memory_analysis()
             return analysis.temp_size_in_bytes if analysis else 0
 
-        return self.temporary_bytes.get(plan, region, measure)
+        return self.temporaries.get(plan, region, measure)
 
     def code_of(self, plan: StoragePlan, region: Region) -> Any:
         """Return the compiled region."""
@@ -229,7 +229,7 @@ class JaxBackend:
         )
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_its_bits(plan, self.jitted(plan, region))
+        return with_x64(plan, self.jitted(plan, region))
 
     def jitted(self, plan: StoragePlan, region: Region) -> Any:
         """Return the jitted region: compiled at its first launch, once for any number of steps.
@@ -244,14 +244,14 @@ class JaxBackend:
         return jax.jit(in_words(self.function(plan, region)), donate_argnums=donated)
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
-        return in_its_bits(plan, self.traced(plan, region, finish))
+        return with_x64(plan, self.traced(plan, region, finish))
 
     def traced(self, plan: StoragePlan, region: Region, finish: Finish) -> Any:
         """Return the function of a program that is one region, compiled at its first launch."""
         launch = self.function(plan, region)
-        return jax.jit(in_words(single_launch(plan, region, launch, self.machine, finish)))
+        return jax.jit(in_words(whole_program(plan, region, launch, self.machine, finish)))
 
-    def takes(self, array: object) -> bool:
+    def accepts(self, array: object) -> bool:
         if type(array) is np.ndarray:
             return array.dtype.type not in WORDS
         return isinstance(array, jax.Array) and not isinstance(array, Tracer)
@@ -263,7 +263,7 @@ class JaxBackend:
         all else is copied.
         """
         if isinstance(array, np.ndarray):
-            return word(array)
+            return bit_view(array)
         return array if isinstance(array, jax.Array) else self.from_dlpack(array)
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
@@ -272,7 +272,7 @@ class JaxBackend:
 
     def lowered(self, plan: StoragePlan, region: Region) -> jax.stages.Lowered:
         """Lower a region to StableHLO, to be inspected; nothing runs, no array is made."""
-        with bits(plan):
+        with x64_context(plan):
             arrays = [self.described(a) for a in argument_types(plan, region)]
             seed = self.described(((), np.uint32))
             return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
@@ -281,9 +281,9 @@ class JaxBackend:
         """The shape and dtype of an argument; a tuple of them for the results of a host call."""
         if isinstance(array, list):
             return tuple(map(self.described, array))
-        return jax.eval_shape(words, jax.ShapeDtypeStruct(*array))
+        return jax.eval_shape(bit_views, jax.ShapeDtypeStruct(*array))
 
-    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+    def reader(self, read: Reading) -> Callable[..., list[Any]]:
         if jax.default_backend() != "cpu":
             return jax.jit(partial(read, self.machine))
         host = NumpyMachine()
@@ -294,9 +294,9 @@ class JaxBackend:
         return here
 
     def array(self, array: Any) -> Any:
-        with bits_of(array):
+        with x64_context_of(array):
             # device_put would share the memory of an aligned array
-            result = jnp.array(words(array), copy=True)
+            result = jnp.array(bit_views(array), copy=True)
         # the caller may write to an array of NumPy when we return; one of JAX is immutable
         return result if isinstance(array, jax.Array) else jax.block_until_ready(result)
 
@@ -306,11 +306,13 @@ class JaxBackend:
         return self.borrow(misaligned(array))  # jnp.array compiles a copy for each shape
 
     def borrow(self, array: np.ndarray) -> Any:
-        with bits_of(array):
-            return jax.device_put(words(array))
+        with x64_context_of(array):
+            return jax.device_put(bit_views(array))
 
     def from_host_call(self, array: np.ndarray) -> np.ndarray:
-        return np.array(word(array), copy=True)  # the launch converts it in a quarter of the time
+        return np.array(
+            bit_view(array), copy=True
+        )  # the launch converts it in a quarter of the time
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, Any] | None:
         """A shared buffer, if launches are synchronous: results have memory of their own."""
@@ -318,7 +320,7 @@ class JaxBackend:
         if not self.threaded or kind.type in WORDS:
             return None
         place = aligned(shape, kind)
-        with bits_of(place):
+        with x64_context_of(place):
             array = jax.device_put(place)
         shared = place.size and array.unsafe_buffer_pointer() == place.ctypes.data
         return (place, array) if shared else None
@@ -326,8 +328,8 @@ class JaxBackend:
     def wait(self, array: Any) -> Any:
         return jax.block_until_ready(array)
 
-    def settle(self) -> None:
-        settle(devices()[:1])
+    def synchronize(self) -> None:
+        synchronize(devices()[:1])
 
     def mark(self, results: Any) -> Any:
         """A number that is ready when all results of a launch are."""
@@ -336,8 +338,8 @@ class JaxBackend:
     def from_dlpack(self, array: Any) -> Any:
         # A thread of XLA may be the last to release shared memory, while Python ends. JAX defers
         # the release of an array of NumPy; one shared by DLPack would need the GIL there.
-        with bits_of(array):
-            array = words(array if isinstance(array, jax.Array) else viewed(array))
+        with x64_context_of(array):
+            array = bit_views(array if isinstance(array, jax.Array) else viewed(array))
             return jnp.from_dlpack(array) if isinstance(array, jax.Array) else jax.device_put(array)
 
     def host_view(self, array: Any) -> np.ndarray:
@@ -354,11 +356,11 @@ class JaxBackend:
     def copy_to_host(self, array: Any) -> Any:
         if not self.pinned:
             return np.array(self.host_view(array), copy=True)
-        with bits_of(array):
+        with x64_context_of(array):
             return jax.block_until_ready(jax.device_put(array, _memory("pinned_host")))
 
     def copy_to_device(self, array: Any) -> Any:
-        with bits_of(array):
+        with x64_context_of(array):
             return jax.device_put(array, _memory("device")) if self.pinned else self.array(array)
 
     def numpy(self, array: Any) -> Any:

@@ -54,25 +54,25 @@ class Sizes:
         free = (n for k in count(1) if (n := f"n{k}") not in own)
         return [str(a) if str(a) in own else next(free) for a in self.atoms]
 
-    def theirs_of(self, expr: Expr | int) -> Any:
+    def to_jax(self, expr: Expr | int) -> Any:
         """Convert a size to JAX's."""
         if isinstance(expr, int) or expr in self.theirs:
             return expr if isinstance(expr, int) else self.theirs[expr]
         if isinstance(expr, ex.Product):
-            return self.theirs_of(expr.a) * self.theirs_of(expr.b)
+            return self.to_jax(expr.a) * self.to_jax(expr.b)
         assert isinstance(expr, ex.Lin), expr
-        return sum((self.theirs_of(x) * k for x, k in expr.terms), expr.const)
+        return sum((self.to_jax(x) * k for x, k in expr.terms), expr.const)
 
     def avals(self, types: Sequence[Type]) -> list[jax.ShapeDtypeStruct]:
         return [
-            jax.ShapeDtypeStruct(tuple(map(self.theirs_of, x.shape)), NUMPY_NAME[x.dtype])
+            jax.ShapeDtypeStruct(tuple(map(self.to_jax, x.shape)), NUMPY_NAME[x.dtype])
             for x in types
         ]
 
-    def ours_of(self, size: Any) -> Any:
+    def from_jax(self, size: Any) -> Any:
         """Convert the sizes in a shape, or in a primitive's parameters, to ours; keep all else."""
         if type(size) in (tuple, list):
-            return type(size)(map(self.ours_of, size))
+            return type(size)(map(self.from_jax, size))
         if not isinstance(size, _SYMBOLIC):  # a number
             return int(size) if isinstance(size, np.integer) else size
         return self._read(ast.parse(str(size).replace("^", "**"), mode="eval").body, size)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backends.numpy.numpy_backend import NumpyBackend, in_silence
+from recurra.backends.numpy.numpy_backend import NumpyBackend, without_warnings
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import region_function
 from recurra.ir.op import Op
@@ -27,7 +27,7 @@ class NumpyMesh(NumpyBackend):
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         meeting = _Meeting(self.workers)
-        run = in_silence(region_function(plan, region, self.machine, here=meeting.here))
+        run = without_warnings(region_function(plan, region, self.machine, here=meeting.here))
 
         def of(worker: int, args: Sequence[Any]) -> tuple[Any, ...]:
             meeting.mine.worker = worker

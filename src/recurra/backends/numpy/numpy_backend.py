@@ -11,7 +11,7 @@ import numpy as np
 
 from recurra.backends.numpy.region import defined, written, written_whole
 from recurra.backends.protocol import Reading
-from recurra.backends.region_cache import MadeAtFirstCall
+from recurra.backends.region_cache import LazyFunction
 from recurra.codegen.arena_views import View
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.region import Region
@@ -36,7 +36,7 @@ class NumpyMachine:
             carry = body(time, carry)
         return carry
 
-    def until(
+    def while_loop(
         self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         known = end
@@ -49,10 +49,10 @@ class NumpyMachine:
             end = end if goes_on else min(end, after)
         return end, carry
 
-    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+    def cond(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
         return body(carry) if condition else carry
 
-    def lesser(self, left: Any, right: Any) -> Any:
+    def minimum(self, left: Any, right: Any) -> Any:
         return min(left, right)
 
     def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> Any:
@@ -62,7 +62,7 @@ class NumpyMachine:
         )
         return store[key].copy()
 
-    def whole(self, store: Any) -> Any:
+    def read_all(self, store: Any) -> Any:
         return store
 
     def gather(self, store: Any, axis: int, at: Any) -> Any:
@@ -79,7 +79,7 @@ class NumpyMachine:
         return store
 
 
-def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
+def without_warnings(run: Callable[..., Any]) -> Callable[..., Any]:
     """Run without NumPy's warnings, as on other backends: integers wrap around, 1 / 0 is inf.
 
     Values that are computed and then hidden, such as 1 / t at t = 0, may be anything;
@@ -104,7 +104,7 @@ class NumpyArrays:
     def __init__(self) -> None:
         self.machine = NumpyMachine()
 
-    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+    def reader(self, read: Reading) -> Callable[..., list[Any]]:
         return partial(read, self.machine)
 
     def array(self, array: Any) -> Any:
@@ -130,7 +130,7 @@ class NumpyArrays:
             out.append(block[at : at + size].view(dtype).reshape(shape))
         return out
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         pass
 
     def from_dlpack(self, array: Any) -> Any:
@@ -156,15 +156,15 @@ class NumpyBackend(NumpyArrays):
     compiles_whole = True
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_silence(MadeAtFirstCall(lambda *_: defined(region, *written(plan, region))))
+        return without_warnings(LazyFunction(lambda *_: defined(region, *written(plan, region))))
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         def make(seed: Any, inputs: Mapping[str, Any]) -> WholeProgram:
             return defined(region, *written_whole(plan, region, finish, inputs))
 
-        return in_silence(MadeAtFirstCall(make))
+        return without_warnings(LazyFunction(make))
 
-    def takes(self, array: object) -> bool:
+    def accepts(self, array: object) -> bool:
         return type(array) is np.ndarray and array.flags.carray
 
     def argument(self, array: Any) -> np.ndarray:
@@ -175,4 +175,4 @@ class WalkedNumpy(NumpyArrays):
     """Regions that are interpreted at every launch: the oracle of the generated source."""
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_silence(region_function(plan, region, self.machine))
+        return without_warnings(region_function(plan, region, self.machine))

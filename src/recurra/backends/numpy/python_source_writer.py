@@ -15,10 +15,10 @@ from recurra.backends.bounded_int import Count
 from recurra.backends.numpy.source_blocks import CodeBlock, Line
 from recurra.backends.numpy.traced_array import (
     StandIn,
+    as_zero_array,
     infer_result,
-    memory_of,
     plain,
-    without_memory,
+    possible_bases,
 )
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 from recurra.support.source_text import FreeNames, tuple_of
@@ -107,7 +107,7 @@ class Writer:
         self, text: str, func: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
     ) -> Any:
         """Write the line `name = text` for the result of a function of these operands."""
-        like, memory = infer_result(func, args, options), memory_of(func, args)
+        like, memory = infer_result(func, args, options), possible_bases(func, args)
         if isinstance(like, (tuple, list)) and any(isinstance(x, np.ndarray) for x in like):
             whole = self.assign(text, None, memory=memory)
             return tuple(
@@ -130,12 +130,12 @@ class Writer:
                 return known[text]
         name = self.fresh(stem)
         self.items.append(Line(name, text, moves=moves))
-        result = StandIn(self, name, without_memory(like), memory)
+        result = StandIn(self, name, as_zero_array(like), memory)
         if moves:
             self.known[-1][text] = result
         return result
 
-    def once(self, text: str) -> StandIn:
+    def call_once(self, text: str) -> StandIn:
         """The results of a call that is written once in a block."""
         if text not in self.known[-1]:
             self.known[-1][text] = self.assign(text, None, moves=False)

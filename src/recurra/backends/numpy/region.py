@@ -31,11 +31,11 @@ from recurra.backends.bounded_int import ANY
 from recurra.backends.numpy.python_source_writer import Writer
 from recurra.backends.numpy.source_blocks import Line, text_of
 from recurra.backends.numpy.source_machine import WritingMachine
-from recurra.backends.numpy.traced_array import StandIn, blank
+from recurra.backends.numpy.traced_array import StandIn, zero_array
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import argument_types, region_function, time_arguments
-from recurra.codegen.schedule_interpreter import Scope, Walk
-from recurra.codegen.single_launch import Finish, single_launch
+from recurra.codegen.schedule_interpreter import ScheduleInterpreter, Scope
+from recurra.codegen.single_launch import Finish, whole_program
 from recurra.schedule.tree import Loop
 from recurra.storage.storage_plan import StoragePlan
 from recurra.support.source_text import tuple_of
@@ -56,11 +56,13 @@ def written(plan: StoragePlan, region: Region) -> tuple[str, dict[str, Any]]:
     for wanted, known in zip(names, argument_types(plan, region), strict=True):
         parameters.append(name := w.named(wanted))
         if isinstance(known, list):  # the results of a host call
-            args.append(tuple(StandIn(w, f"{name}[{k}]", blank(*x)) for k, x in enumerate(known)))
+            args.append(
+                tuple(StandIn(w, f"{name}[{k}]", zero_array(*x)) for k, x in enumerate(known))
+            )
         else:
-            args.append(StandIn(w, name, blank(*known)))
+            args.append(StandIn(w, name, zero_array(*known)))
     results = region_function(plan, region, machine, WritingWalk)(
-        StandIn(w, seed, blank((), "uint32")), *args
+        StandIn(w, seed, zero_array((), "uint32")), *args
     )
     head = f"def {region.name}({', '.join(parameters)}):"
     return text_of(head, w.items, tuple_of([*map(w.owned, results)])), w.scope
@@ -75,17 +77,17 @@ def written_whole(
     seed, dictionary = w.named("seed"), w.named("inputs")
     args = dict[str, Any]()
     for name, x in inputs.items():
-        args[name] = StandIn(w, w.named(name), blank(x.shape, x.dtype))
+        args[name] = StandIn(w, w.named(name), zero_array(x.shape, x.dtype))
         w.items.append(Line(args[name].name, f"{dictionary}[{name!r}]"))
     launch = region_function(plan, region, machine, WritingWalk)
-    whole = single_launch(plan, region, launch, machine, finish)
-    results = whole(StandIn(w, seed, blank((), "uint32")), args)
+    whole = whole_program(plan, region, launch, machine, finish)
+    results = whole(StandIn(w, seed, zero_array((), "uint32")), args)
     gives = w.unaliased(results, (x.name for x in args.values()))
     head = f"def {region.name}({seed}, {dictionary}):"
     return text_of(head, w.items, tuple_of(gives)), w.scope
 
 
-class WritingWalk(Walk):
+class WritingWalk(ScheduleInterpreter):
     """A walk that tells the writer where values begin and end."""
 
     def execute(self, statement: str, state: Scope) -> None:

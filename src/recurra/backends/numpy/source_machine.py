@@ -14,7 +14,13 @@ from recurra.backends.bounded_int import ANY, Count, box_keys, extreme, range_of
 from recurra.backends.numpy.python_source_writer import Writer
 from recurra.backends.numpy.small_arrays import padded
 from recurra.backends.numpy.source_blocks import Line
-from recurra.backends.numpy.traced_array import StandIn, blank, memory_of, plain, without_memory
+from recurra.backends.numpy.traced_array import (
+    StandIn,
+    as_zero_array,
+    plain,
+    possible_bases,
+    zero_array,
+)
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.widened_product import widened
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
@@ -38,7 +44,7 @@ def threefry(k0: np.ndarray, k1: np.ndarray, x0: np.ndarray, x1: np.ndarray) -> 
 
 def _take(array: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:
     """Infer the result of np.take, which itself would copy an operand without memory."""
-    return blank((*array.shape[:axis], *np.shape(at), *array.shape[axis + 1 :]), array.dtype)
+    return zero_array((*array.shape[:axis], *np.shape(at), *array.shape[axis + 1 :]), array.dtype)
 
 
 class NumpyNamespace:
@@ -73,13 +79,13 @@ class NumpyNamespace:
         if dtype is not None and dtype.kind == "u":  # it wraps around, as arrays do
             text = f"{self.writer.atom(array)} & {2 ** (8 * dtype.itemsize) - 1}"
         given = text if dtype is None else f"{text}, {self.writer.show(dtype)}"
-        like, memory = np.asarray(plain(array), dtype=dtype), memory_of(np.asarray, (array,))
+        like, memory = np.asarray(plain(array), dtype=dtype), possible_bases(np.asarray, (array,))
         return self.writer.assign(f"np.asarray({given})", like, memory=memory)
 
     def where(self, condition: Any, left: Any, right: Any) -> Any:
         if isinstance(condition, Count):
             text = f"{self.writer.show(left)} if {condition} else {self.writer.show(right)}"
-            memory = memory_of(np.where, (left, right))
+            memory = possible_bases(np.where, (left, right))
             return self.writer.assign(text, np.asarray(plain(left)), memory=memory)
         if isinstance(condition, bool):
             return left if condition else right
@@ -155,7 +161,7 @@ class NumpyNamespace:
         w = self.writer
         shape = np.broadcast_shapes(*map(np.shape, args))
         text = f"{w.function(threefry)}({', '.join(map(w.show, args))})"
-        like, small = blank(shape, np.uint32), prod(shape) <= MAX_SMALL_ELEMENTS
+        like, small = zero_array(shape, np.uint32), prod(shape) <= MAX_SMALL_ELEMENTS
         both = w.assign(text, None, moves=small)
         return tuple(w.assign(f"{both.name}[{k}]", like) for k in range(2))
 
@@ -203,8 +209,8 @@ class WritingMachine:
     def part(self, array: Any, axis: int, at: Count | slice, sizes: tuple[int, ...]) -> StandIn:
         """A slice of an axis at a counted place; its size is fixed."""
         key = self.writer.key((*(slice(None),) * axis, at))
-        like = blank((*array.shape[:axis], *sizes, *array.shape[axis + 1 :]), array.dtype)
-        memory = memory_of(np.ndarray.__getitem__, (array,))
+        like = zero_array((*array.shape[:axis], *sizes, *array.shape[axis + 1 :]), array.dtype)
+        memory = possible_bases(np.ndarray.__getitem__, (array,))
         return self.writer.assign(f"{self.writer.show(array)}[{key}]", like, memory=memory)
 
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> StandIn | None:
@@ -214,7 +220,7 @@ class WritingMachine:
         if draws is None:
             return None
         given = ", ".join(w.show(env[x]) for x in (SEED, *draws.dims))
-        like = blank(op.infer().sizes(env), NUMPY_NAME[op.dtype])
+        like = zero_array(op.infer().sizes(env), NUMPY_NAME[op.dtype])
         return w.assign(f"{w.bound(draws, w.named('draws'))}({given})", like)
 
     def foreign(self, op: Foreign, args: Sequence[Any]) -> StandIn:
@@ -224,8 +230,8 @@ class WritingMachine:
         if which not in self.functions:
             called = partial(op.fn.get(), np, op.vmaps)
             self.functions[which] = w.bound(called, w.named(op.name))
-        results = w.once(f"{self.functions[which]}({', '.join(map(w.show, args))})")
-        like = blank(type_.sizes(self.sizes), NUMPY_NAME[type_.dtype])
+        results = w.call_once(f"{self.functions[which]}({', '.join(map(w.show, args))})")
+        like = zero_array(type_.sizes(self.sizes), NUMPY_NAME[type_.dtype])
         return w.assign(f"{results.name}[{op.out}]", like, moves=False)
 
     # ---- loops
@@ -238,7 +244,7 @@ class WritingMachine:
             like = x.like if isinstance(x, StandIn) else np.asarray(plain(x))
             name = w.fresh(stem if stem.isidentifier() else "v")
             w.items.append(Line(name, w.owned(x), is_value=True))
-            out.append(StandIn(w, name, without_memory(like)))
+            out.append(StandIn(w, name, as_zero_array(like)))
         return out
 
     def move(self, names: Sequence[StandIn], after: Sequence[Any]) -> None:
@@ -256,7 +262,7 @@ class WritingMachine:
             self.move(names, after)
         return names, stores
 
-    def until(
+    def while_loop(
         self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         w, (vals, stores) = self.writer, carry
@@ -277,7 +283,7 @@ class WritingMachine:
             self.move(names, values)
         return ends, (names, stores)
 
-    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+    def cond(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
         if isinstance(condition, bool):
             return body(carry) if condition else carry
         vals, stores = carry
@@ -287,7 +293,7 @@ class WritingMachine:
             self.move(names, after)
         return names, stores
 
-    def lesser(self, left: Any, right: Any) -> Any:
+    def minimum(self, left: Any, right: Any) -> Any:
         return extreme("min", left, right)
 
     # ---- stores
@@ -302,7 +308,7 @@ class WritingMachine:
     def cut(self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...]) -> StandIn:
         """Copy a part of a store."""
         part = f"[{key}]" if (key := joined(keys)) else ""
-        like = blank(shape, store.dtype)
+        like = zero_array(shape, store.dtype)
         return self.writer.assign(f"{store.name}{part}.copy()", like, moves=False)
 
     def place(self, at: Any) -> Any:
@@ -311,7 +317,7 @@ class WritingMachine:
             return at if isinstance(at, Count) else int(at)
         return self.counter(self.writer.assign(f"int({at.name})", 0, "k").name, ANY)
 
-    def whole(self, store: StandIn) -> StandIn:
+    def read_all(self, store: StandIn) -> StandIn:
         return store
 
     def gather(self, store: StandIn, axis: int, at: Any) -> Any:

@@ -24,7 +24,7 @@ REDUCTIONS = {
 NEW = {np.where, np.take, np.concatenate, padded, np.sort, np.argsort, np.cumsum, np.cumprod}
 
 
-class Unwritten(TypeError):
+class NeedsRuntimeValue(TypeError):
     """An operator needs a value that is known at run time only."""
 
 
@@ -75,7 +75,7 @@ class StandIn(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **options: Any) -> Any:
         if "out" in options or method not in ("__call__", "reduce", "accumulate"):
-            raise Unwritten(f"{ufunc.__name__}.{method} changes an array")
+            raise NeedsRuntimeValue(f"{ufunc.__name__}.{method} changes an array")
         name = ufunc.__name__
         if method == "__call__" and name in OPERATORS and not options:
             text = f" {OPERATORS[name]} ".join(map(self.writer.atom, args))
@@ -91,7 +91,7 @@ class StandIn(NDArrayOperatorsMixin):
     def __getattr__(self, name: str) -> Any:
         method = getattr(np.ndarray, name)
         if not callable(method) or name.startswith("_"):
-            raise Unwritten(f"{name} of an array")
+            raise NeedsRuntimeValue(f"{name} of an array")
 
         def call(*args: Any, **options: Any) -> Any:
             return self.writer.emit_call(f"{self.name}.{name}", method, args, options, self)
@@ -105,13 +105,13 @@ class StandIn(NDArrayOperatorsMixin):
         )
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise Unwritten("an array is changed")
+        raise NeedsRuntimeValue("an array is changed")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise Unwritten("numbers of an array")
+        raise NeedsRuntimeValue("numbers of an array")
 
     def _number(self) -> Any:
-        raise Unwritten("a number of an array")
+        raise NeedsRuntimeValue("a number of an array")
 
     __bool__ = __int__ = __float__ = __index__ = __len__ = __iter__ = _number
     __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]
@@ -130,11 +130,11 @@ def infer_result(func: Callable[..., Any], args: Sequence[Any], options: Mapping
                for x in few]  # fmt: skip
         result = func(*few)
         shape = np.broadcast_shapes(*shapes)
-        return result if not shape else blank(shape, result.dtype)
+        return result if not shape else zero_array(shape, result.dtype)
     return func(*map(plain, args), **{k: plain(x) for k, x in options.items()})
 
 
-def memory_of(func: Callable[..., Any], args: Any) -> frozenset[str]:
+def possible_bases(func: Callable[..., Any], args: Any) -> frozenset[str]:
     """The arrays whose memory a function's result may share; none if it is always new."""
     is_ufunc = isinstance(func, np.ufunc) or isinstance(getattr(func, "__self__", None), np.ufunc)
     is_product = func is np.einsum and len(args) > 2
@@ -168,11 +168,15 @@ def plain(value: Any) -> Any:
             return value
 
 
-def blank(shape: Sequence[int], dtype: Any) -> np.ndarray:
+def zero_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """An array of a type without memory: all elements are the same zero."""
     return np.broadcast_to(np.zeros((), dtype), tuple(shape))
 
 
-def without_memory(array: Any) -> Any:
+def as_zero_array(array: Any) -> Any:
     """A blank array of the same type."""
-    return blank(array.shape, array.dtype) if isinstance(array, (np.ndarray, np.generic)) else array
+    return (
+        zero_array(array.shape, array.dtype)
+        if isinstance(array, (np.ndarray, np.generic))
+        else array
+    )

@@ -27,7 +27,7 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in OF_ONE_
 DTYPES["uint32"] = torch.int32
 
 
-def inferring(make: Callable[Params, Result]) -> Callable[Params, Result]:
+def in_inference_mode(make: Callable[Params, Result]) -> Callable[Params, Result]:
     """Run a function in inference mode, unless that is on already."""
 
     @wraps(make)
@@ -97,7 +97,7 @@ class TorchNamespace:
             array -= 2**32
         return self.full((), array, to)
 
-    @inferring
+    @in_inference_mode
     def constant(self, array: np.ndarray) -> Tensor:
         """Copy a NumPy array to a tensor."""
         if min(array.strides, default=0) < 0:  # which PyTorch does not support
@@ -106,15 +106,15 @@ class TorchNamespace:
         tensor = torch.tensor(array.view(bits), device=self.device)
         return tensor.view(dtype_of(array.dtype))
 
-    @inferring
+    @in_inference_mode
     def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Tensor:
         return torch.full(tuple(shape), value, dtype=dtype_of(dtype), device=self.device)
 
-    @inferring
+    @in_inference_mode
     def zeros(self, shape: Sequence[int], dtype: Any) -> Tensor:
         return torch.zeros(tuple(shape), dtype=dtype_of(dtype), device=self.device)
 
-    @inferring
+    @in_inference_mode
     def zeros_like(self, tensor: Tensor) -> Tensor:
         return torch.zeros_like(tensor)
 

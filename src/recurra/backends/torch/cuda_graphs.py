@@ -37,7 +37,7 @@ Record = Callable[[Callable[[], None]], Replay]
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedLoop:
     """A loop as a function of tensors and stores, returning its carried variables."""
 
     loop: For
@@ -48,16 +48,16 @@ class Captured:
     written: int
 
 
-def captured(
+def capturable_loops(
     items: Sequence[Item], region: str, numbers: set[str], values: set[str], stores: set[str]
-) -> list[Captured]:
+) -> list[CapturedLoop]:
     """The outermost loops that may be graphs, in the order of the code.
 
     The arguments of the region are `numbers`, such as times, `values`, tensors, and `stores`.
     """
     numbers = numbers | set(_numbers(items))
     values = (values | set(_bound(items))) - numbers
-    out: list[Captured] = []
+    out: list[CapturedLoop] = []
     for loop in _outermost(items, numbers):
         if not MIN_GRAPH_LAUNCHES <= launches(loop) <= MAX_GRAPH_LAUNCHES:
             continue
@@ -67,7 +67,7 @@ def captured(
         touched = (*written, *sorted((mentioned & stores) - set(written)))
         gives = tuple(n for n, _ in loop.starts)
         loop.name = f"{region}_loop_{len(out) + 1}"
-        out.append(Captured(loop, loop.name, takes, touched, gives, len(written)))
+        out.append(CapturedLoop(loop, loop.name, takes, touched, gives, len(written)))
     return out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from recurra.backends.torch.cuda_graphs import Captured
+from recurra.backends.torch.cuda_graphs import CapturedLoop
 from recurra.backends.torch.recorded_code import Bind, For, Item, StraightLineCode, Write, kernels
 from recurra.backends.torch.recorder import Recorder
 from recurra.support.source_text import moves, tuple_of
@@ -16,7 +16,7 @@ def emit(
     takes: list[str],
     gives: list[str],
     recorder: Recorder,
-    loops: Sequence[Captured] = (),
+    loops: Sequence[CapturedLoop] = (),
 ) -> str:
     """The source of a region: constants, a function per kernel and captured loop, and its own.
 
@@ -44,7 +44,9 @@ def _kernel(kernel: StraightLineCode, aliases: set[str]) -> list[str]:
     return [head, *lines, f"    return {tuple_of(gives)}"]
 
 
-def _items(items: list[Item], apart: Mapping[str, Captured] = MappingProxyType({})) -> list[str]:
+def _items(
+    items: list[Item], apart: Mapping[str, CapturedLoop] = MappingProxyType({})
+) -> list[str]:
     out: list[str] = []
     for it in items:
         if isinstance(it, For) and (c := apart.get(it.name)) is not None:

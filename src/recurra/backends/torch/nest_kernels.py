@@ -81,7 +81,7 @@ class TunedTorch(TorchBackend):
 
         def measure() -> list[float]:
             theirs(*xs)  # compile it before it is timed
-            return self.door.compared([partial(f, *xs) for f in (ours, theirs)])
+            return self.door.measure_in_turns([partial(f, *xs) for f in (ours, theirs)])
 
         layouts = [(tuple(x.shape), x.stride()) for x in xs]
         by = sorted(f"{c.statement} {c.sizes} {c.order} {c.alone}" for c in found.values())
@@ -114,7 +114,7 @@ class TunedTorch(TorchBackend):
         some = [torch.randint(-4, 5, s).float() for s in shapes]
         some = [_laid_out_like(x, like) for x, like in zip(some, xs, strict=True)]
         assert torch.equal(ours(*some), theirs(*some)), "the kernel's answer is not Torch's"
-        times = self.door.compared([partial(f, *some) for f in (ours, theirs)])
+        times = self.door.measure_in_turns([partial(f, *some) for f in (ours, theirs)])
         choice = self.choices[key] = self.door.choice(kernel, *times)
         return ours if choice.alone else theirs
 

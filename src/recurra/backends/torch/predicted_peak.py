@@ -53,7 +53,9 @@ def _key(storage: Any) -> int:
     return storage._cdata
 
 
-def besides(run: Callable[..., Any], plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
+def temporary_bytes(
+    run: Callable[..., Any], plan: StoragePlan, region: Region, at: tuple[int, ...]
+) -> int:
     """Temporary bytes of a launch, beside the variables it returns; `run` must be for `meta`."""
     args = [_tensor(x) for x in argument_types(plan, region)]
     seed = torch.empty((), dtype=torch.int32, device="meta")

@@ -173,7 +173,7 @@ class Recorder(TorchFunctionMode):
         on_meta = {**kwargs, "device": "meta"} if "device" in kwargs else kwargs
         result = func(*args, **on_meta)
         if isinstance(result, tuple) and result and all(isinstance(x, Tensor) for x in result):
-            return self.several(func, args, kwargs, result)
+            return self.record_tuple(func, args, kwargs, result)
         if not isinstance(result, Tensor) or id(result) in self.values:
             return result
         operands = [self.values[id(x)] for x in _tensors((args, kwargs))]
@@ -196,7 +196,7 @@ class Recorder(TorchFunctionMode):
         kernel.lines.append((name := self.fresh(), text))
         return name
 
-    def several(self, func: Any, args: Any, kwargs: Any, results: tuple[Tensor, ...]) -> Any:
+    def record_tuple(self, func: Any, args: Any, kwargs: Any, results: tuple[Tensor, ...]) -> Any:
         """Record a call that returns several tensors."""
         operands = [self.values[id(x)] for x in _tensors((args, kwargs))]
         level = max(self.min_level, *(v.level for v in operands), 0)

@@ -12,7 +12,12 @@ import torch
 from recurra.backends.batched_draws import draws_of
 from recurra.backends.bounded_int import Count, bounded, box_keys, extreme, range_of
 from recurra.backends.numpy.numpy_backend import NumpyMachine
-from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of, inferring
+from recurra.backends.torch.array_namespace import (
+    Tensor,
+    TorchNamespace,
+    dtype_of,
+    in_inference_mode,
+)
 from recurra.backends.torch.recorded_code import For
 from recurra.backends.torch.recorder import Recorder, StoreRef
 from recurra.codegen.array_machine import Starts, Until
@@ -156,7 +161,7 @@ class RecordingMachine:
 
         return self.looped(dim, lo, hi, step, carry)
 
-    def until(
+    def while_loop(
         self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
         name = self.recorder.fresh(f"{dim}_ends_")
@@ -178,7 +183,7 @@ class RecordingMachine:
 
         return ends, self.looped(dim, lo, hi, step, carry)
 
-    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+    def cond(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
         """Record a loop of one step or none."""
         if isinstance(condition, bool):
             return body(carry) if condition else carry
@@ -188,7 +193,7 @@ class RecordingMachine:
             "when", 0, trips, lambda time, inside, recorded: body(inside), carry, True
         )
 
-    def lesser(self, left: Any, right: Any) -> Any:
+    def minimum(self, left: Any, right: Any) -> Any:
         return extreme("min", left, right)
 
     def looped(
@@ -219,7 +224,7 @@ class RecordingMachine:
         self.xp.points[id(y)] = store, joined(points), [n for n in sizes if n != 1]
         return y
 
-    def whole(self, store: StoreRef) -> Tensor:
+    def read_all(self, store: StoreRef) -> Tensor:
         return self.recorder.view(store, "", store.shape)
 
     def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
@@ -244,8 +249,8 @@ class EagerMachine(NumpyMachine):
     def __init__(self, device: str):
         self.xp = TorchNamespace(device)
 
-    write = inferring(NumpyMachine.write)
-    write_box = inferring(NumpyMachine.write_box)
+    write = in_inference_mode(NumpyMachine.write)
+    write_box = in_inference_mode(NumpyMachine.write_box)
 
     def read(self, store: Tensor, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
         for k, (start, size) in enumerate(zip(starts, sizes, strict=True)):

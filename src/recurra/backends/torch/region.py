@@ -20,21 +20,27 @@ from recurra.backends.torch.array_namespace import (
     Tensor,
     TorchNamespace,
     dtype_of,
-    inferring,
+    in_inference_mode,
     threefry,
     widened,
 )
 from recurra.backends.torch.attention import attend
-from recurra.backends.torch.cuda_graphs import Captured, Record, RecordedLoop, captured, on_cuda
+from recurra.backends.torch.cuda_graphs import (
+    CapturedLoop,
+    Record,
+    RecordedLoop,
+    capturable_loops,
+    on_cuda,
+)
 from recurra.backends.torch.emit import emit
-from recurra.backends.torch.predicted_peak import besides
+from recurra.backends.torch.predicted_peak import temporary_bytes
 from recurra.backends.torch.products import with_products
 from recurra.backends.torch.recorded_code import StraightLineCode, finish, kernels
 from recurra.backends.torch.recorder import Recorder, StoreRef
 from recurra.backends.torch.recording_machine import EagerMachine, RecordingMachine
 from recurra.codegen.arena_views import View
-from recurra.codegen.input_layout import row_by_row
-from recurra.codegen.loop_segments import few
+from recurra.codegen.input_layout import is_row_major
+from recurra.codegen.loop_segments import sample_steps
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import (
     argument_types,
@@ -42,7 +48,7 @@ from recurra.codegen.region_function import (
     time_arguments,
     with_local_stores,
 )
-from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
+from recurra.codegen.single_launch import Finish, WholeProgram, whole_program
 from recurra.cost.attention import TORCH_ATTENTION
 from recurra.cost.target import Target
 from recurra.cost.thresholds import (
@@ -124,20 +130,20 @@ class TorchBackend:
             scope[k.name] = self.kernel(k, scope, steps)
         for c in loops:
             scope[c.name] = RecordedLoop(scope[c.name], len(c.stores), c.written, self.record)
-        return inferring(scope[region.name])
+        return in_inference_mode(scope[region.name])
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         launch = self.compile(plan, region, owned=True)
-        run = single_launch(plan, region, launch, self.machine, finish)
+        run = whole_program(plan, region, launch, self.machine, finish)
         words = self.names.asarray
-        return inferring(lambda seed, inputs: run(words(int(seed), np.uint32), inputs))
+        return in_inference_mode(lambda seed, inputs: run(words(int(seed), np.uint32), inputs))
 
     @property
     def compiles_whole(self) -> bool:
         """Are no loops recorded? A loop around them would be recorded, and anew in every run."""
         return not self.graphs
 
-    def takes(self, array: object) -> bool:
+    def accepts(self, array: object) -> bool:
         if type(array) is not Tensor or array.requires_grad or array.is_neg():
             return False
         return array.is_contiguous() and array.device.type == self.device
@@ -145,9 +151,9 @@ class TorchBackend:
     def argument(self, array: Any) -> Tensor:
         if isinstance(array, Tensor) and array.device.type == self.device:
             return array
-        return self.from_dlpack(array) if row_by_row(array) else self.array(array)
+        return self.from_dlpack(array) if is_row_major(array) else self.array(array)
 
-    @inferring
+    @in_inference_mode
     def loaded(self, name: str, source: str, names: Mapping[str, Any]) -> dict[str, Any]:
         """Execute the source of a region with matrix products called as such; return its scope."""
         scope = {"torch": torch, "number": self.number, "loop_end": loop_end, "attention": attend}
@@ -159,7 +165,7 @@ class TorchBackend:
         self, code: StraightLineCode, scope: dict[str, Any], steps: int
     ) -> Callable[..., Any]:
         """A kernel of a region, fused if that pays."""
-        if not self.pays(code, steps):
+        if not self.is_worth_fusing(code, steps):
             return scope[code.name]
         self.fused[code.name] = f"{code.calls} calls, {code.runs * steps} times a run"
         fused = torch.compile(scope[code.name], fullgraph=True, dynamic=False)
@@ -173,20 +179,20 @@ class TorchBackend:
 
     donates = False  # a step makes its variables anew
 
-    def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
+    def temporary_bytes(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         """Temporary bytes of a launch, beside its arguments and results, where nothing is fused."""
-        return besides(self.bare.get(plan, region, self.compile_bare), plan, region, at)
+        return temporary_bytes(self.bare.get(plan, region, self.compile_bare), plan, region, at)
 
     def compile_bare(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """Compile a region for tensors that have a shape and no numbers."""
         meta = TorchBackend(fuse=False, device="meta", graphs=False)
-        meta.scope = {"range": few}
+        meta.scope = {"range": sample_steps}
         return meta.compile(plan, region)
 
     unfused: tuple[str, ...] = ("attention(", "widened(")  # lines that are not fused
     scope: Mapping[str, Any] = MappingProxyType({})  # functions that code may call, beside torch
 
-    def pays(self, kernel: StraightLineCode, steps: int) -> bool:
+    def is_worth_fusing(self, kernel: StraightLineCode, steps: int) -> bool:
         """Is fusing a kernel worth its compilation, in one run of the program?
 
         Attention of a growing length would be compiled again at every step.
@@ -201,10 +207,10 @@ class TorchBackend:
     def number(self, value: int, dtype: torch.dtype = torch.int32) -> Tensor:
         return torch.full((), value, dtype=dtype, device=self.device)
 
-    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+    def reader(self, read: Reading) -> Callable[..., list[Any]]:
         return partial(read, self.machine)
 
-    @inferring
+    @in_inference_mode
     def array(self, array: Any) -> Any:
         if isinstance(array, Tensor):
             return array.clone()
@@ -217,7 +223,7 @@ class TorchBackend:
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
         """None: the results of a launch may alias its arguments."""
 
-    @inferring
+    @in_inference_mode
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
         block, out = torch.zeros(nbytes, dtype=torch.uint8, device=self.device), list[Any]()
         for at, shape, name in views:
@@ -226,14 +232,14 @@ class TorchBackend:
         return out
 
     def wait(self, array: Any) -> Any:
-        self.settle()
+        self.synchronize()
         return array
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         if self.device.startswith("cuda"):
             torch.cuda.current_stream(self.device).synchronize()
 
-    @inferring
+    @in_inference_mode
     def from_dlpack(self, array: Any) -> Tensor:
         # NumPy cannot export bfloat16 by itself
         if getattr(array, "dtype", None) == np.dtype("bfloat16"):
@@ -260,7 +266,7 @@ class TorchBackend:
         self.copying.synchronize()
         return copy
 
-    @inferring
+    @in_inference_mode
     def copy_to_device(self, tensor: Tensor) -> Tensor:
         if self.device == "cpu":
             return tensor.clone()
@@ -294,7 +300,7 @@ def _variable_text(plan: StoragePlan, name: str) -> str:
 
 def recorded(
     plan: StoragePlan, region: Region, device: str, graphs: bool, owned: bool
-) -> tuple[str, list[StraightLineCode], list[Captured], Mapping[str, Tensor]]:
+) -> tuple[str, list[StraightLineCode], list[CapturedLoop], Mapping[str, Tensor]]:
     """The source of a region, its kernels, its loops that may be graphs, and its constants."""
     recorder = Recorder(device)
     machine = RecordingMachine(recorder)
@@ -323,7 +329,11 @@ def recorded(
     finish(recorder.items, gives, region.name)
     values = {"seed", *names} | {x for x in gives if x not in stores}
     numbers = set(clocks)
-    loops = captured(recorder.items, region.name, numbers, values, set(stores)) if graphs else []
+    loops = (
+        capturable_loops(recorder.items, region.name, numbers, values, set(stores))
+        if graphs
+        else []
+    )
     if owned:
         gives = unaliased(recorder, results, gives)
     source = emit(region.name, takes, gives, recorder, loops)

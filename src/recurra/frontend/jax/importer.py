@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from recurra.analysis.argument_checks import expecting
+from recurra.analysis.argument_checks import check_arguments
 from recurra.errors import RecurraError, here
 from recurra.frontend.dims import Steps
 from recurra.frontend.nn.modules import Module, Parameter
@@ -18,7 +18,7 @@ from recurra.ir.value_conversion import array_of
 
 
 @partial(
-    expecting,
+    check_arguments,
     name="rc.import_jax",
     hint="write y = rc.import_jax(lambda x: x * jax.numpy.sin(x))(x)",
 )

@@ -154,7 +154,7 @@ def _equation(
     if kind in CALLS:
         found = _run(eqn.params[CALLS[kind]], args, of)
         return _with_custom_slopes(eqn, args, found, of) if kind == "custom_jvp_call" else found
-    params = {k: of.sizes.ours_of(v) for k, v in eqn.params.items()}
+    params = {k: of.sizes.from_jax(v) for k, v in eqn.params.items()}
     if kind == "unstack":
         (x,), axis = args, params["axis"]
         return [x.index(k, axis=axis) for k in range(len(eqn.outvars))]

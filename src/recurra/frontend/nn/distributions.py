@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from recurra.analysis.argument_checks import expecting
-from recurra.analysis.graph_builder import Drawn, current
+from recurra.analysis.argument_checks import check_arguments
+from recurra.analysis.graph_builder import DrawnSample, current
 from recurra.errors import ShapeError
 from recurra.frontend.creation import zeros
 from recurra.frontend.dims import Dims, wrap
@@ -46,7 +46,7 @@ def _draw_domain(domain: Dims | None, tensor: RecurrentTensor) -> Domain:
 
 def _recorded(sample: RecurrentTensor, kind: str, *params: RecurrentTensor) -> RecurrentTensor:
     """Record a sample in the program, with its distribution."""
-    current().drawn.append(Drawn(sample, kind, params))
+    current().drawn.append(DrawnSample(sample, kind, params))
     return sample
 
 
@@ -79,7 +79,7 @@ class Distribution(ABC):
         for word in ("__init__", "log_prob", "sample"):
             if word in vars(cls):
                 called = f"rc.nn.{cls.__name__}" if word == "__init__" else f"pi.{word}"
-                setattr(cls, word, expecting(vars(cls)[word], called, _WRITTEN))
+                setattr(cls, word, check_arguments(vars(cls)[word], called, _WRITTEN))
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{k}={x!r}" for k, x in vars(self).items())

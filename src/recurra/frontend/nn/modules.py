@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
 
 from numpy.typing import ArrayLike
 
-from recurra.analysis.argument_checks import expecting
+from recurra.analysis.argument_checks import check_arguments
 from recurra.analysis.graph_builder import current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.dims import Index, Place, Steps, wrap
@@ -51,7 +51,7 @@ class Parameter(RecurrentTensor):
         start(self, initial)
         builder.params.append(self)
 
-    __init__ = expecting(
+    __init__ = check_arguments(
         __init__, "rc.nn.Parameter", lambda args: _over_a_dim("rc.nn.Parameter", args)
     )
 
@@ -246,9 +246,9 @@ class Module:
             name = f"rc.nn.{cls.__name__}" if ours else cls.__name__
             hint = partial(_over_a_dim, name)
             init = sized(cls.__init__, name, hint) if ours else cls.__init__
-            cls.__init__ = expecting(init, name, hint)
+            cls.__init__ = check_arguments(init, name, hint)
         if "forward" in vars(cls):
-            cls.forward = expecting(cls.forward, f"{cls.__name__}.forward", "write net(x)")
+            cls.forward = check_arguments(cls.forward, f"{cls.__name__}.forward", "write net(x)")
 
     def __deepcopy__(self, memo: object) -> Self:
         return self.copy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from recurra.analysis.argument_checks import expecting, shown
+from recurra.analysis.argument_checks import argument_text, check_arguments
 from recurra.errors import RecurraError
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.foreign_names import no_attribute
@@ -25,7 +25,7 @@ class Optimizer:
         if "__init__" in vars(cls):
             name = f"rc.optim.{cls.__name__}"
             hint = f"write {name}(net.params, lr=1e-3), or {name}([p], lr=1e-3) of parameters"
-            cls.__init__ = expecting(cls.__init__, name, hint)
+            cls.__init__ = check_arguments(cls.__init__, name, hint)
 
     def __init__(self, params: Sequence[Parameter], lr: Rate):
         self.params, self.lr = parameters(params), _rate(lr)
@@ -76,8 +76,8 @@ def _rate(lr: Any) -> Rate:
     raise RecurraError.at_user_line(
         "a learning rate is a number or a tensor"
         + (", no function of the step" if callable(lr) else ""),
-        facts=f"lr is {shown(lr)}; a schedule is an expression of the dim that parameters step "
-        "along",
+        facts=f"lr is {argument_text(lr)}; a schedule is an expression of the dim that parameters "
+        "step along",
         hint="write lr=1e-3, or with the dim t lr=1e-3 * 0.99**t",
     )
 

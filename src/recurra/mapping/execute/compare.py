@@ -13,7 +13,7 @@ from recurra.mapping.execute.cost_measurement import Gauge, MeasuredCosts
 from recurra.mapping.execute.latency_tables import Tables
 from recurra.mapping.execute.memories import Memory
 from recurra.mapping.execute.prepared_workload import RAM, PreparedWorkload, Times
-from recurra.mapping.execute.workload import Array, Workload, unmapped
+from recurra.mapping.execute.workload import Array, Workload, run_unmapped
 from recurra.mapping.execute.workload_problem import problem_of
 from recurra.mapping.simulate import simulate
 from recurra.storage.mapping_problem import Problem, Solution
@@ -106,7 +106,7 @@ def compare(
     measured once, and scaled with these prices. Raises `RecurraError` if a result differs from the
     unmapped run's in any bit.
     """
-    expected = unmapped(workload)
+    expected = run_unmapped(workload)
     with Gauge(workload, memory) as gauge:
         for _ in range(FIRST):
             gauge.round()

@@ -137,7 +137,7 @@ class Workload:
         )
 
 
-def unmapped(workload: Workload) -> tuple[Array, ...]:
+def run_unmapped(workload: Workload) -> tuple[Array, ...]:
     """Run a workload with every tensor in an array of its own, in RAM: the oracle."""
     pairs = workload.inputs.items()
     values: dict[int, Any] = {k: np.array(workload.tensors[k].broadcast(x)) for k, x in pairs}

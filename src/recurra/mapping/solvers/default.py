@@ -30,7 +30,7 @@ def search_by_default(search: Search) -> None:
     The answer is never worse than the simple keys.
     """
     key = place_by_keys(search)
-    count = climbs(len(search.flat.size), search.seconds)
+    count = climb_count(len(search.flat.size), search.seconds)
     for k in range(count):
         begun = search.spent / search.seconds
         until = begun + (1 - begun) / (count - k)
@@ -45,7 +45,7 @@ def search_by_default(search: Search) -> None:
         search.solution = fastest(search.problem, reversed(alike))
 
 
-def climbs(buffers: int, seconds: float) -> int:
+def climb_count(buffers: int, seconds: float) -> int:
     """Return the number of climbs in so many CPU seconds.
 
     Every other one begins from the best of the simple keys.

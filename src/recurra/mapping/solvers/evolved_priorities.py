@@ -23,7 +23,7 @@ MATTERS = 0.97  # the share of the gain of all storages that the compared ones h
 
 
 @cache
-def shipped() -> Floats:
+def bundled_weights() -> Floats:
     """Return the weights [K, UNITS * FEATURES] in the order in which they are tried."""
     return np.array(json.loads(SHIPPED.read_text())["weights"])
 
@@ -33,7 +33,7 @@ def place_by_weights(search: Search, known: Floats | None = None) -> int:
 
     By default the vectors are those that come with the package.
     """
-    known = shipped() if known is None else known
+    known = bundled_weights() if known is None else known
     start = search.spent
     arranger, inputs = search.engine.arranger(search.flat), shared_features(search.flat)
     compared = most_valuable(search.flat, MATTERS)

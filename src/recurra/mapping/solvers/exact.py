@@ -26,7 +26,7 @@ EACH = 1e-3  # CPU seconds for that answer, times the square of the number of bu
 Inside = list[Placement | None]
 
 
-def prove(search: Search) -> bool:
+def solve_to_optimality(search: Search) -> bool:
     """Search; return whether the best answer is optimal, up to the tolerance of the bound."""
     problem, count = search.problem, len(search.problem.buffers)
     if BOUND * count < PART * search.seconds:

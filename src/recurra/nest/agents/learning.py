@@ -110,7 +110,7 @@ class Distributed(Learner[Shared]):
         self.actors.close()
 
 
-def learn(
+def run_learner(
     learner: Learner[Settings],
     *,
     tell: Tell | None = None,
@@ -168,7 +168,7 @@ class Trainer(Generic[Settings]):
         checkpoint: Path | None = None,
     ) -> GreedyPolicy:
         learner = self.learner(tables, settings or self.settings())
-        return learn(learner, tell=tell, every=every or self.every, checkpoint=checkpoint)
+        return run_learner(learner, tell=tell, every=every or self.every, checkpoint=checkpoint)
 
 
 def save_checkpoint(path: Path, about: Mapping[str, str], past: int, state: State) -> None:

@@ -130,7 +130,7 @@ def load(path: Path) -> GreedyPolicy:
     return policy
 
 
-def shipped(on: VectorTarget) -> Path | None:
+def bundled_policy(on: VectorTarget) -> Path | None:
     """Return the file of the policy that comes with the package for a target."""
     path = Path(__file__).parent / f"matmul-{on.name}.safetensors"
     return path if path.exists() else None
@@ -146,7 +146,7 @@ def proposed(problem: NestProblem, on: VectorTarget | None = None) -> Nest:
     on = on or host_target()
     if (known := kernel_store.load(problem, on.name)) is not None:
         return known.nest
-    if (path := shipped(on)) is None:
+    if (path := bundled_policy(on)) is None:
         raise RecurraError(
             f"no policy for {on} comes with the package",
             hint=f"train one: recurra tune train --backend {on}",
@@ -156,7 +156,7 @@ def proposed(problem: NestProblem, on: VectorTarget | None = None) -> Nest:
         raise RecurraError(
             f"{problem.statement} has too many loops for the policy",
             facts=f"{n} untiled, at most {policy.actions.max_loops}",
-            hint="search for one, recurra.nest.tuned(problem), or take the standard one,"
+            hint="search for one, recurra.nest.tune_nest(problem), or take the standard one,"
             " recurra.nest.compile(problem)",
         )
     return policy.path(problem)[-1]

@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing: the terminal is the user's."""
 
 
-def edited(bench: Bench, session: Session, port: int, report: Callable[[str], None]) -> Session:
+def run_editor(bench: Bench, session: Session, port: int, report: Callable[[str], None]) -> Session:
     """Serve until the page or Ctrl-C ends it; return the last session."""
     try:
         server = EditorServer(bench, session, port)

@@ -69,11 +69,11 @@ class Edit:
     def edited(self, bench: Bench, session: Session) -> Session:
         """Run the editor in a browser, in a terminal, or on the lines of standard input."""
         if self.browser:
-            return browser.edited(bench, session, self.port, _print_error)
+            return browser.run_editor(bench, session, self.port, _print_error)
         if sys.stdin.isatty() and sys.stdout.isatty():
             with terminal.screen() as show:
-                return terminal.edited(bench, session, terminal.keys, show)
-        return terminal.edited(bench, session, terminal.lines, _print_error)
+                return terminal.run_editor(bench, session, terminal.keys, show)
+        return terminal.run_editor(bench, session, terminal.lines, _print_error)
 
 
 def _print_error(text: str) -> None:

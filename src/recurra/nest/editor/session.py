@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from recurra.errors import RecurraError, ScheduleError
 from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, Pack, scheduled
-from recurra.nest.measure import Evaluator, measure_peak, verified
+from recurra.nest.measure import Evaluator, measure_peak, verify_kernel
 from recurra.nest.target import VectorTarget
 
 
@@ -62,7 +62,7 @@ class Bench:
         plain = replace(nest, parallel=False)  # one thread measures
         if plain.order not in self.verified:
             try:
-                verified(plain, self.target)
+                verify_kernel(plain, self.target)
             except ScheduleError:
                 return 0.0
             self.verified.add(plain.order)

@@ -28,7 +28,7 @@ def screen_text(bench: Bench, session: Session) -> str:
     return "\n".join([*lines, "", f"now: {' '.join(legal(bench, session))}"])
 
 
-def edited(
+def run_editor(
     bench: Bench, session: Session, read: Callable[[], str], show: Callable[[str], None]
 ) -> Session:
     """Apply words until `quit` or the end of input; show every session, and return the last."""

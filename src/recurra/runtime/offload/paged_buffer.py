@@ -21,7 +21,7 @@ import numpy as np
 
 from recurra.cost.thresholds import MAX_RECORDED_MOVES, MOVER_POLL_SECONDS
 from recurra.ir.types import NUMPY_NAME
-from recurra.runtime.offload.tiers import Disk, Filed, HostTier, Slow
+from recurra.runtime.offload.tiers import Disk, DiskTier, HostTier, SlowTier
 from recurra.storage.offload import Offload
 from recurra.storage.store import Store
 from recurra.support.aligned_array import aligned
@@ -93,10 +93,10 @@ class Mover:
         assert buffer.per_point is not None
         count, nbytes = buffer.per_point.slots, buffer.nbytes(sizes) // buffer.per_point.slots
         shape, dtype = buffer.shape(sizes), np.dtype(NUMPY_NAME[buffer.type.dtype])
-        there: Slow = HostTier(backend)
+        there: SlowTier = HostTier(backend)
         if offload.tier == "disk":
             file = Disk(buffer.name, count, nbytes, offload.folder)
-            there = Filed(backend, file, np.empty(shape, dtype))
+            there = DiskTier(backend, file, np.empty(shape, dtype))
         self.stores.append(
             Paged(buffer.name, count, buffer.room, shape, dtype, there, backend, self)
         )
@@ -112,7 +112,7 @@ def closed(thread: ThreadPoolExecutor, stores: list[Paged]) -> None:
         early.wanted.set()
     thread.shutdown(cancel_futures=True)
     for s in stores:
-        s.there.close()
+        s.slow.close()
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Paged:
     room: int
     shape: tuple[int, ...]
     dtype: np.dtype
-    there: Slow
+    slow: SlowTier
     backend: Backend
     mover: Mover
 
@@ -152,7 +152,7 @@ class Paged:
 
     def __getitem__(self, index: int) -> object:
         """A point, read if it is not in memory; zeros if nobody has written it."""
-        self.settle()
+        self.finish_samples()
         x = self.here.pop(index, None)
         if x is None:
             if index not in self.ahead:
@@ -175,7 +175,7 @@ class Paged:
         )
         self.last = index
 
-    def taken(self, index: int) -> object:
+    def writable(self, index: int) -> object:
         """A point for a launch to change: a pending write of it is finished first."""
         self.drop()
         x = self[index]
@@ -211,7 +211,7 @@ class Paged:
 
         self.early[call] = EarlySamples(self.mover.move(self.name, 0, False, take, when), wanted)
 
-    def settle(self) -> None:
+    def finish_samples(self) -> None:
         """Finish early samples, before points come or go."""
         for early in self.early.values():
             early.wanted.set()
@@ -219,7 +219,7 @@ class Paged:
 
     def drop(self) -> None:
         """Discard early samples, whose points may change."""
-        self.settle()
+        self.finish_samples()
         self.early.clear()
 
     def rows(self, points: np.ndarray, rows: np.ndarray, lead: int) -> np.ndarray:
@@ -237,21 +237,21 @@ class Paged:
             view = self.backend.host_view(self.backend.wait(self.here[index]))
             out[to] = view.reshape(-1, *out.shape[1:])[rows]
         elif index in self.out:
-            self.there.rows(index, rows, to, out)
+            self.slow.rows(index, rows, to, out)
         else:
             out[to] = 0
 
-    def blank(self, index: int) -> object:
+    def empty(self, index: int) -> object:
         """Memory for a launch to fill with a point; if none is left, the least recently used."""
         self.drop()
-        self.stale(index)
+        self.discard(index)
         if index in self.here:
-            return self.let_go(index)
+            return self.evict(index)
         is_full = len(self.here) + len(self.ahead) >= self.room
         if is_full and self.here:
-            return self.let_go(next(iter(self.here)))
+            return self.evict(next(iter(self.here)))
         if is_full:
-            self.stale(next(iter(self.ahead)))
+            self.discard(next(iter(self.ahead)))
         return self.zeros()
 
     def zeros(self) -> object:
@@ -259,13 +259,13 @@ class Paged:
 
     # ---- room
 
-    def stale(self, index: int) -> None:
+    def discard(self, index: int) -> None:
         """Discard a point that was read ahead."""
         found = self.ahead.pop(index, None)
         if found is not None:
             found.result()
 
-    def let_go(self, index: int) -> object:
+    def evict(self, index: int) -> object:
         """Evict a point, once it is written; return its memory."""
         if index in self.writes:
             self.writes.pop(index).result()
@@ -278,11 +278,11 @@ class Paged:
             known = (j for j in found if wait or j not in self.writes or self.writes[j].done())
             oldest = next(known, None)
             if oldest is None and wait and self.ahead:
-                self.stale(next(iter(self.ahead)))
+                self.discard(next(iter(self.ahead)))
             elif oldest is None:
                 return False
             else:
-                self.let_go(oldest)
+                self.evict(oldest)
         return True
 
     # ---- moves
@@ -300,7 +300,7 @@ class Paged:
         self.ahead[index] = self.mover.move(self.name, index, False, lambda: self.read(index))
 
     def read(self, index: int) -> object:
-        return self.there.get(index) if index in self.out else self.zeros()
+        return self.slow.get(index) if index in self.out else self.zeros()
 
     def write(self, index: int, array: object) -> None:
-        self.there.put(index, self.backend.wait(array))
+        self.slow.put(index, self.backend.wait(array))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from recurra.backends.protocol import Backend
 
 
-class Slow(Protocol):
+class SlowTier(Protocol):
     """The points of one store in slow memory, by number, as arrays of a backend."""
 
     def put(self, index: int, array: object) -> None: ...
@@ -59,7 +59,7 @@ class HostTier:
 
 
 @dataclass
-class Filed:
+class DiskTier:
     """Points on a disk, staged through an array of one point."""
 
     backend: Backend

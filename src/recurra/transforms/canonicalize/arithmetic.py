@@ -19,7 +19,7 @@ from recurra.ops.indexing import OneHot
 from recurra.ops.movement import Expand, Transpose
 from recurra.ops.reduction import Reduction, Sum
 from recurra.ops.source import Const, Value
-from recurra.polyhedral.boxes import decided
+from recurra.polyhedral.boxes import fold_condition
 from recurra.transforms.canonicalize.comparisons import (
     EQUAL,
     div_itself,
@@ -45,7 +45,7 @@ def plain_merge(node: Node, graph: Rewriting) -> Ref | None:
 def dead_branch(node: Node, graph: Rewriting) -> Node | None:
     """merge(x, y, when=(ψ, φ)) → merge(x, when=(ψ)), where φ holds at no point"""
     assert isinstance(node.op, Merge)
-    truth = [decided(node.domain, c, graph.sizes) for c in node.op.when]
+    truth = [fold_condition(node.domain, c, graph.sizes) for c in node.op.when]
     live = [k for k, c in enumerate(truth) if c != FALSE]
     if not live or len(live) == len(node.args):
         return None

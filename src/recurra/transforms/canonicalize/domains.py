@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from recurra.cost.thresholds import MAX_GUARD_DEPTH
-from recurra.ir.expr import FALSE, TRUE, Expr, Sym, evaluate, pinned, symbols
+from recurra.ir.expr import FALSE, TRUE, Expr, Sym, evaluate, fixed_value, symbols
 from recurra.ir.graph import Index, Node, Ref, Slice, merge_condition
 from recurra.ir.op import LETTERS, Op
 from recurra.ir.types import Domain, Range, Tuple, Type
@@ -15,7 +15,7 @@ from recurra.ops.elementwise import Going, Where
 from recurra.ops.movement import Expand
 from recurra.ops.reduction import REDUCTION, Fold, Sum
 from recurra.ops.source import Const, Input
-from recurra.polyhedral.boxes import around, decided
+from recurra.polyhedral.boxes import bounding_domain, fold_condition
 from recurra.polyhedral.dependence import holds_where_read
 from recurra.polyhedral.extent import varies
 from recurra.transforms.rewriter.pattern_rewriter import rule
@@ -125,7 +125,9 @@ def where_read(node: Node, graph: Rewriting) -> Node | None:
     if not node.op.pure or isinstance(node.op, Input) or node.name in graph.outputs:
         return None
     read = [(r, _range_read(node, r, graph)) for r in node.domain]
-    ranges = tuple(new if new != r and _pays(node, r, new, graph) else r for r, new in read)
+    ranges = tuple(
+        new if new != r and _is_profitable(node, r, new, graph) else r for r, new in read
+    )
     if ranges == node.domain.ranges:
         return None
     for a in node.args:  # which may now be read there only, too
@@ -133,7 +135,7 @@ def where_read(node: Node, graph: Rewriting) -> Node | None:
     return replace(node, domain=Domain(ranges))
 
 
-def _pays(node: Node, extent: Range, new: Range, graph: Rewriting) -> bool:
+def _is_profitable(node: Node, extent: Range, new: Range, graph: Rewriting) -> bool:
     """Tell whether at most half of the points are left, or a merge that it reads is decided."""
     if 2 * new.size(graph.sizes) <= extent.size(graph.sizes):
         return True
@@ -145,7 +147,7 @@ def _pays(node: Node, extent: Range, new: Range, graph: Rewriting) -> bool:
                 continue
             if isinstance(x.op, Merge):
                 here = x.domain.with_range(new)
-                if any(decided(here, when, graph.sizes) == TRUE for when in x.op.when):
+                if any(fold_condition(here, when, graph.sizes) == TRUE for when in x.op.when):
                     return True
             elif x.name not in seen and graph.readers[x.name].keys() <= seen:
                 seen.add(x.name)
@@ -162,7 +164,7 @@ def _range_read(node: Node, extent: Range, graph: Rewriting) -> Range:
         when = merge_condition(reader, k) or TRUE
         if when == TRUE and reader.domain[dim] == extent:
             return extent
-        found = around(reader.domain.of(symbols(when) | {dim}), when, sizes)[dim]
+        found = bounding_domain(reader.domain.of(symbols(when) | {dim}), when, sizes)[dim]
         if found == extent or varies(found, sizes):
             return extent
         ends += [found] if found.size(sizes) > 0 else []
@@ -184,7 +186,7 @@ def _only_point(node: Node, dim: str, graph: Rewriting) -> Expr | int | None:
                 return None  # so does its reader's type, whose axes have the same length
             r = reader.domain[e.name]
             once = r.is_point and not node.domain[dim].is_point
-            e = r.lo if once else pinned(merge_condition(reader, k), e.name)
+            e = r.lo if once else fixed_value(merge_condition(reader, k), e.name)
         if e is None or isinstance(e, Slice) or symbols(e) - set(graph.sizes):
             return None
         found.add(e)
@@ -283,7 +285,7 @@ def _only_nonzero(
         source = graph[a.name]
         if isinstance(source.op, Const) and source.op.value == 0:
             continue
-        at = pinned(when, dim)
+        at = fixed_value(when, dim)
         own = [d for d, e in zip(source.domain.dims, a.index, strict=True) if e == Sym(dim)]
         if at is None and own:
             at = _only_nonzero(graph, source, own[0], depth - 1)
@@ -299,7 +301,7 @@ def own_point(node: Node, graph: Rewriting) -> Node | None:
     for k, a in enumerate(node.args):
         x, when = graph[a.name], merge_condition(node, k)
         index = tuple(
-            Sym(d) if e != Sym(d) and d in node.domain and e == pinned(when, d) else e
+            Sym(d) if e != Sym(d) and d in node.domain and e == fixed_value(when, d) else e
             for d, e in zip(x.domain.dims, a.index, strict=True)
         )
         if index != a.index and graph.reaches(x.name, node.name):

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from recurra.ir.expr import TRUE, Cmp, Expr, Logic, Sym, both, compare, either, lin, negate
+from recurra.ir.expr import TRUE, Cmp, Expr, Logic, Sym, all_of, any_of, compare, lin, negate
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.order import components
@@ -214,7 +214,7 @@ class _Program(RaggedMovement):
         inside = TRUE
         if op.zero:
             ends = compare(">=", op.at_, 0) if self.is_dynamic(op.at_) else TRUE
-            inside = self.simplified(both(ends, compare("<", op.at_, size)))
+            inside = self.simplified(all_of(ends, compare("<", op.at_, size)))
         pick, args = op.at(self.by), [operand.ref]
         if self.is_dynamic(op.at_):
             axes = LETTERS[: len(operand.shape)]
@@ -283,7 +283,7 @@ class _Program(RaggedMovement):
             args = (self.condition(op.when[k]), refs[k], value)
             value = self.emit(where, args, f"{node.name}_chosen")
         when = tuple(op.when[k] for k in fixed)
-        rest = negate(either(*when)) if fixed else TRUE
+        rest = negate(any_of(*when)) if fixed else TRUE
         self.put(node, Merge(when=(*when, rest)), [*(xs[k].ref for k in fixed), value])
 
     def _branch_of_row(self, node: Node, ref: Ref, operand: MaskedOperand) -> MaskedOperand:

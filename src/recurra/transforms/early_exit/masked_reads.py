@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from recurra.ir.expr import TRUE, Expr, Ext, Sym, both, compare, lin, negate, substitute, symbols
+from recurra.ir.expr import TRUE, Expr, Ext, Sym, all_of, compare, lin, negate, substitute, symbols
 from recurra.ir.graph import Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, join_labels
 from recurra.ir.types import Domain, Range, Tuple
@@ -264,7 +264,7 @@ class MaskedReads(RowLengths):
             lo, hi = (e.lo, e.hi) if isinstance(e, Slice) else (e, e)
             end = "<=" if isinstance(e, Slice) else "<"
             where += [compare(">=", lo, r.lo), compare(end, hi, r.hi)]
-        cond = both(*(c for c in where if not isl.always(c, box)))
+        cond = all_of(*(c for c in where if not isl.always(c, box)))
         if cond == TRUE:
             return ref
         type_ = self.g.type(ref)

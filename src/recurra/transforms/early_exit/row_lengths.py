@@ -27,10 +27,10 @@ from recurra.ir.expr import (
     Modulo,
     Product,
     Sym,
-    both,
+    all_of,
+    any_of,
     children,
     compare,
-    either,
     lin,
     negate,
     substitute,
@@ -193,7 +193,7 @@ class RowLengths:
             arms.append((early, self.const(True, "bool")))
         if late != FALSE:
             arms.append((late, self.const(False, "bool")))
-        if (inside := negate(either(early, late))) != FALSE:
+        if (inside := negate(any_of(early, late))) != FALSE:
             arms.append((inside, ref))
         op = Merge(when=tuple(c for c, _ in arms))
         return self.g.emit(op, tuple(x for _, x in arms), box, "before_end")
@@ -216,7 +216,7 @@ class RowLengths:
             parts = [self._simplified(a) for a in condition.args]
             if condition.op == "~":
                 return negate(parts[0])
-            return both(*parts) if condition.op == "&" else either(*parts)
+            return all_of(*parts) if condition.op == "&" else any_of(*parts)
         assert isinstance(condition, Cmp), f"{condition} is no condition"
         if isl.always(condition, self.n.domain):
             return TRUE
@@ -366,10 +366,10 @@ def _cases(cmp: Cmp, bound: str) -> Expr | None:
     rest = lin([(cmp.a, -sign), (cmp.b, sign), (extreme, 1)])
     op = cmp.op if sign > 0 else _MIRRORED[cmp.op]  # extreme op rest
     if op in ("==", "!="):
-        same = both(compare(">=", extreme, rest), compare("<=", extreme, rest))
+        same = all_of(compare(">=", extreme, rest), compare("<=", extreme, rest))
         return same if op == "==" else negate(same)
     each = [compare(op, a, rest) for a in extreme.args]
-    return either(*each) if (extreme.op == "min") == (op in ("<", "<=")) else both(*each)
+    return any_of(*each) if (extreme.op == "min") == (op in ("<", "<=")) else all_of(*each)
 
 
 def terms(expr: Expr | int) -> tuple[tuple[Expr, int], ...]:

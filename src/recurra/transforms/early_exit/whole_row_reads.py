@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recurra.ir.dims import Role
-from recurra.ir.expr import Expr, Ext, Sym, both, compare, lin, negate, symbols
+from recurra.ir.expr import Expr, Ext, Sym, all_of, compare, lin, negate, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Reduction
 from recurra.ir.types import Domain, Range
@@ -87,7 +87,7 @@ def _whole_rows(graph: Rewriting, node: Node, op: Reduction, ref: Ref, bound: st
     order = [d.name for d in graph.dims]
     ranges += [node.domain[d] for d in node.domain.dims if d in more]
     domain = Domain(tuple(sorted(ranges, key=lambda r: order.index(r.dim))))
-    part = _masked(graph, op, point, domain, both(*inside))
+    part = _masked(graph, op, point, domain, all_of(*inside))
     return Ref(part, tuple(index_of[r.dim] for r in domain))
 
 

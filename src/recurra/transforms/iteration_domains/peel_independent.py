@@ -24,7 +24,7 @@ from math import prod
 from recurra.cost.thresholds import MAX_CHUNK_POINTS, MAX_PEELED_BYTES, ROWS_PER_TILE
 from recurra.cost.tuning_knobs import Tuning
 from recurra.ir.dims import Role
-from recurra.ir.expr import TRUE, Expr, Sym, both, compare, evaluate, lin, symbols
+from recurra.ir.expr import TRUE, Expr, Sym, all_of, compare, evaluate, lin, symbols
 from recurra.ir.graph import (
     Graph,
     Index,
@@ -56,7 +56,7 @@ from recurra.transforms.iteration_domains.shrink_domains import first_demands, f
 from recurra.transforms.recurrences.scans import running_sums
 from recurra.transforms.rewriter.optimization_fuel import fuel
 
-Decided = tuple[Graph, list[str]]
+PeelResult = tuple[Graph, list[str]]
 
 
 def split(
@@ -65,7 +65,7 @@ def split(
     fewest: int = Tuning.min_peeled_points,
     rows: int = ROWS_PER_TILE,
     chunk: int | None = None,
-) -> Decided:
+) -> PeelResult:
     """Return the graph with `fewest` or more points peeled off a loop, and what was decided.
 
     The cut is at a multiple of `chunk` steps. `rows` of a batch fill a chunk (0: no chunks).
@@ -90,7 +90,7 @@ def split(
     return _start_late(graph, sizes, step, fewest)
 
 
-def _start_late(graph: Graph, sizes: Mapping[str, int], step: int, fewest: int) -> Decided:
+def _start_late(graph: Graph, sizes: Mapping[str, int], step: int, fewest: int) -> PeelResult:
     """Start a loop at the first point at which a product is read; the inputs before are known."""
     for dim in graph.declared:
         if not any(_cut(graph, m, dim, sizes, step, fewest) for m in graph.nodes.values()):
@@ -105,7 +105,7 @@ def _start_late(graph: Graph, sizes: Mapping[str, int], step: int, fewest: int) 
 
 def _in_chunks(
     graph: Graph, sizes: Mapping[str, int], node: Node, dim: str, cut: int, step: int, rows: int
-) -> Decided | None:
+) -> PeelResult | None:
     """The points in chunks, if these are more than two, or if the points read windows."""
     batch = prod(r.size(sizes) for r in node.domain.without(dim) if not r.mentions() - sizes.keys())
     if not batch:
@@ -401,7 +401,7 @@ class _Peeling:
         if isinstance(op, Merge) and self.dim in op.mentions() and name not in self.sums:
             one = self.branch(n)
             assert one is not None
-            args, op = (one,), Merge(when=(both(),))
+            args, op = (one,), Merge(when=(all_of(),))
         reads = tuple(self.read(nodes, a, domain) for a in args)
         nodes[new] = Node(new, op.at(by), reads, domain, n.type.at(by), n.loc)
         return new

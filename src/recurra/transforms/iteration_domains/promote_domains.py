@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from recurra.ir.expr import Expr, Sym, lin, pinned, symbols
+from recurra.ir.expr import Expr, Sym, fixed_value, lin, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain, Range
 from recurra.ops.control import Call, Item, Merge
@@ -58,7 +58,9 @@ class Promotion:
         for n in graph.nodes.values():
             member = n.name in self.members
             args = tuple(
-                self.ref(a, graph, member or pinned(merge_condition(n, k), self.dim) == self.at)
+                self.ref(
+                    a, graph, member or fixed_value(merge_condition(n, k), self.dim) == self.at
+                )
                 if member or a.name in self.members
                 else a
                 for k, a in enumerate(n.args)
@@ -81,7 +83,7 @@ def promotions(graph: Graph, free: frozenset[str]) -> Iterator[Promotion]:
     for n in graph.nodes.values():
         for k, a in enumerate(n.args if isinstance(n.op, Merge) else ()):
             for r in n.domain:
-                at = pinned(merge_condition(n, k), r.dim)
+                at = fixed_value(merge_condition(n, k), r.dim)
                 if r.dim in free or at is None or symbols(at) & graph.declared.keys():
                     continue
                 found = _promotion(graph, n.name, r.dim, at, a.name)
@@ -129,7 +131,7 @@ def _is_legal(graph: Graph, promotion: Promotion, name: str) -> bool:
         if isinstance(e, Slice) or e != promotion.at:
             return False
     return all(
-        dim not in r.domain or pinned(merge_condition(r, k), dim) == promotion.at
+        dim not in r.domain or fixed_value(merge_condition(r, k), dim) == promotion.at
         for r, k in graph.readers[name]
     )
 

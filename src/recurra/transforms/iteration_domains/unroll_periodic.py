@@ -42,7 +42,7 @@ from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Call, Merge
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
-from recurra.polyhedral.dependence import happens
+from recurra.polyhedral.dependence import is_feasible
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
 
@@ -90,11 +90,11 @@ class _Rounds:
         known = self.r.lo == 0 and not self.r.mentions() - self.sizes.keys()
         if not known or not 1 < self.n <= min(MAX_ROUND_TURNS, self.r.size(self.sizes) // 2):
             return False
-        if any(self.is_over(self.graph[o]) for o in self.graph.outputs) or not self.pays():
+        if any(self.is_over(self.graph[o]) for o in self.graph.outputs) or not self.is_profitable():
             return False
         return all(map(self.can_unroll, self.graph.nodes.values()))
 
-    def pays(self) -> bool:
+    def is_profitable(self) -> bool:
         """Tell whether readers of an equation read several ranges, so that turns may store less."""
         ranges = (
             {(a.slices) for n, k in self.graph.readers[x.name] if (a := n.args[k]).slices}
@@ -171,7 +171,7 @@ class _Rounds:
             op = replace(op, of=op.of or node.name, at_=at)
         if isinstance(op, Merge) and by:
             when = [reduced(c) for c in op.when]
-            live = [k for k, c in enumerate(when) if happens(domain, c)]
+            live = [k for k, c in enumerate(when) if is_feasible(domain, c)]
             op, args = Merge(when=tuple(when[k] for k in live)), tuple(args[k] for k in live)
             locs = tuple(locs[k] for k in live) if locs else ()
         if isinstance(type_, Type) and by:

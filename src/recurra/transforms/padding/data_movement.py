@@ -117,7 +117,7 @@ def pad(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     if operand.fill[op.axis] is None and static:
         return PaddedEquation(op, (operand.ref,), fill)
     size = padding.static(padding.n.tensor.shape[op.axis])
-    new, ref = padding.placed(operand, op.axis, op.before, size, op.value)
+    new, ref = padding.move_valid_part(operand, op.axis, op.before, size, op.value)
     fill[op.axis] = constant_fill(op.value)
     return PaddedEquation(new, (ref,), fill)
 
@@ -132,7 +132,7 @@ def concat(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     op = padding.op(Concat)
     axes = LETTERS[: xs[0].rank]
     alone = [axes.replace(axes[op.axis], LETTERS[-1 - k]) for k in range(len(xs))]
-    xs = tuple(padding.agreed(xs, alone))
+    xs = tuple(padding.with_common_sizes(xs, alone))
     columns = zip(*(x.fill for x in xs), strict=True)
     fill = [None if None in f else join(*f) for f in columns]
     if all(x.fill[op.axis] is None for x in xs[:-1]):
@@ -143,7 +143,7 @@ def concat(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     start = 0
     parts = []
     for x in xs:
-        moved, ref = padding.placed(x, op.axis, start, size, 0.0)
+        moved, ref = padding.move_valid_part(x, op.axis, start, size, 0.0)
         parts.append(padding.emit(moved, (ref,), "part"))
         start = start + x.valid[op.axis]
     while len(parts) > 2:
@@ -157,7 +157,7 @@ def pick(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """Zero outside the valid length."""
     op = padding.op(Pick)
     f, length = operand.fill[op.axis], operand.valid[op.axis]
-    if f is not None and f != 0 and not padding.below(op.at_, length):
+    if f is not None and f != 0 and not padding.is_before_end(op.at_, length):
         operand = padding.masked(operand, op.axis, 0.0)
     kept = [f for k, f in enumerate(operand.fill) if k != op.axis]
     return PaddedEquation(op, (operand.ref,), _joined(kept, 0.0))
@@ -166,7 +166,7 @@ def pick(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 def place(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """Zero at all places but one."""
     op = padding.op(Place)
-    fill, inside = _joined(operand.fill, 0.0), padding.below(op.at_, op.size)
+    fill, inside = _joined(operand.fill, 0.0), padding.is_before_end(op.at_, op.size)
     new: Fill = 0.0 if inside else join(0.0, padding.fill(operand, None, op.size))
     fill.insert(op.axis, new)
     return PaddedEquation(replace(op, size=padding.static(op.size)), (operand.ref,), fill)
@@ -176,7 +176,7 @@ def take(padding: Padding, source: PaddedOperand, places: PaddedOperand) -> Padd
     """Padding of the index reads element 0; a position past the valid length the last element."""
     op = padding.op(Take)
     lx, li, out = op.parts()
-    source, places = padding.agreed((source, places), (lx, li))
+    source, places = padding.with_common_sizes((source, places), (lx, li))
     for k in range(places.rank):
         places = padding.masked(places, k, 0.0)
     axis = lx.index(op.axis)

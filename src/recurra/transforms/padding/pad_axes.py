@@ -167,7 +167,7 @@ def _operand(padding: Padding, read: Ref) -> PaddedOperand:
     x = PaddedOperand(ref, valid, (*slices, *own))
     for k, length in enumerate(valid):
         if x.fill[k] is not None and not padding.varies(length):  # x[3] of f32[t+1] is f32[4]
-            x = padding.fitted(x, k, length)
+            x = padding.with_padded_size(x, k, length)
             x = replace(x, fill=(*x.fill[:k], None, *x.fill[k + 1 :]))
     return x
 
@@ -214,7 +214,7 @@ def _branch(
     def fit() -> PaddedOperand:
         y = x
         for k, size in enumerate(shape):
-            y = padding.fitted(y, k, size)
+            y = padding.with_padded_size(y, k, size)
         return y
 
     y = padding.outside(padding.within(Domain(ranges), fit), replace(x, ref=ref), source.domain)

@@ -150,12 +150,12 @@ class Padding:
         top = isl.largest(expr, Domain((*mine, *other)))
         return maximum(expr, 0) if top is None else top
 
-    def below(self, at: Expr | int, length: Expr | int) -> bool:
+    def is_before_end(self, at: Expr | int, length: Expr | int) -> bool:
         """Tell whether a position is before the end of an axis at every point."""
         return isl.always(compare("<", at, length), self.n.domain)
 
     def never_empty(self, length: Expr | int) -> bool:
-        return self.below(0, length)
+        return self.is_before_end(0, length)
 
     def size(self, operand: PaddedOperand, axis: int) -> Expr | int:
         return self.g.type(operand.ref).shape[axis]
@@ -231,16 +231,18 @@ class Padding:
         mask = self.emit(Value(expr=inside, dtype="bool", bind=bind), (), "valid")
         other = self.emit(Const(value=value, dtype=self.g.type(operand.ref).dtype), (), "fill")
         ref = self.emit(where, (mask, operand.ref, other), f"{operand.ref.name}_masked")
-        return self.refilled(operand, ref, axis, constant_fill(value))
+        return self.with_fill(operand, ref, axis, constant_fill(value))
 
-    def refilled(self, operand: PaddedOperand, ref: Ref, axis: int, value: Fill) -> PaddedOperand:
+    def with_fill(self, operand: PaddedOperand, ref: Ref, axis: int, value: Fill) -> PaddedOperand:
         """Return `operand` as `ref`, in which padding along `axis` was set to `value`."""
         fill = [f if f is None else join(f, value) for f in operand.fill]
         fill[axis] = None if operand.fill[axis] is None else value
         self.lengths[ref.name] = operand.valid
         return PaddedOperand(ref, operand.valid, tuple(fill))
 
-    def fitted(self, operand: PaddedOperand, axis: int, size: Expr | int) -> PaddedOperand:
+    def with_padded_size(
+        self, operand: PaddedOperand, axis: int, size: Expr | int
+    ) -> PaddedOperand:
         """Give an axis another padded size, no less than its valid length."""
         gap = size - self.size(operand, axis)
         if gap == 0:
@@ -256,14 +258,16 @@ class Padding:
             f = operand.fill[axis]
             pad = Pad(axis=axis, before=0, after=after)
             ref = self.emit(pad, (operand.ref,), f"{name}_grown")
-            operand = self.refilled(operand, ref, axis, 0.0 if f is None else join(f, 0.0))
+            operand = self.with_fill(operand, ref, axis, 0.0 if f is None else join(f, 0.0))
         if self.size(operand, axis) != size:
             cut = Cut(axis=axis, start=0, size=size)
             ref = self.emit(cut, (operand.ref,), f"{operand.ref.name}_cut")
             operand = replace(operand, ref=ref)
         return operand
 
-    def agreed(self, xs: Sequence[PaddedOperand], labels: Sequence[str]) -> list[PaddedOperand]:
+    def with_common_sizes(
+        self, xs: Sequence[PaddedOperand], labels: Sequence[str]
+    ) -> list[PaddedOperand]:
         """Return operands with one padded size for every label."""
         out = list(xs)
         for c in dict.fromkeys("".join(labels)):
@@ -272,10 +276,10 @@ class Padding:
             if padded:
                 size = least([self.size(out[k], at[k]) for k in padded])
                 for k in padded:
-                    out[k] = self.fitted(out[k], at[k], size)
+                    out[k] = self.with_padded_size(out[k], at[k], size)
         return out
 
-    def placed(
+    def move_valid_part(
         self, operand: PaddedOperand, axis: int, before: Expr | int, size: Expr | int, value: float
     ) -> tuple[Op, Ref]:
         """Return the op, and its operand, that moves the valid part to `before`.

@@ -69,7 +69,7 @@ def _elementwise(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """Axes keep their lengths by their labels."""
     op = padding.op(Elementwise)
     ins, out = op.parts(tuple(x.rank for x in xs))
-    xs = tuple(padding.agreed(xs, ins))
+    xs = tuple(padding.with_common_sizes(xs, ins))
     dtypes = [padding.g.type(x.ref).dtype for x in xs]
     fill = [pointwise(op, padding.states(xs, ins, c), dtypes, [c in s for s in ins]) for c in out]
     return PaddedEquation(op, tuple(x.ref for x in xs), fill)
@@ -113,7 +113,7 @@ def _einsum(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """Over a padded label one operand must be zero there, and the others finite."""
     op = padding.op(Einsum)
     ins, out = op.parts()
-    ops = padding.agreed(xs, ins)
+    ops = padding.with_common_sizes(xs, ins)
     summed = [c for c in dict.fromkeys("".join(ins)) if c not in out]
     for c in summed:
         for k, s in enumerate(ins):
@@ -158,7 +158,7 @@ def _attention(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     op = padding.op(Attention)
     roles = op.roles()
     labels = (roles.q, roles.k, roles.v, roles.seen)[: len(xs)]
-    ops = padding.agreed(xs, labels)
+    ops = padding.with_common_sizes(xs, labels)
     for x, mine in zip(ops, labels, strict=True):
         if any(f is not None and c != roles.n for c, f in zip(mine, x.fill, strict=True)):
             padding.refuse("only the axis of what is attended to can have a length that changes")
@@ -204,7 +204,7 @@ def _searched(padding: Padding, source: PaddedOperand, values: PaddedOperand) ->
     """The padding comes last and is below no value: it is NaN, or the highest number."""
     op = padding.op(SearchSorted)
     lx, lv, out = op.parts()
-    source, values = padding.agreed((source, values), (lx, lv))
+    source, values = padding.with_common_sizes((source, values), (lx, lv))
     source = _neutral(padding, source)
     ragged = {
         c
@@ -231,7 +231,7 @@ def _scatter(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     op = padding.op(Scatter)
     axes = LETTERS[: xs[0].rank]
     places = axes.replace(axes[op.axis], fresh_label(axes))
-    x, i, v = padding.agreed(xs, (axes, places, places))
+    x, i, v = padding.with_common_sizes(xs, (axes, places, places))
     i = padding.masked(i, op.axis, -1)
     return PaddedEquation(op, (x.ref, i.ref, v.ref), _each(x.fill, ANY))
 

@@ -48,7 +48,7 @@ def lift_contraction(node: Node, graph: Rewriting) -> Node | None:
         if c in out:
             continue
         splits = [_split(node, graph, product, c) for product in products(factors, c, graph)]
-        found = [s for s in splits if s is not None and _pays(s, out, graph)]
+        found = [s for s in splits if s is not None and _is_profitable(s, out, graph)]
         if len(found) == len(splits):
             return total(node, [(_state(node, graph, s, out), *s.rest) for s in found], out, graph)
     return None
@@ -124,7 +124,7 @@ def _state_labels(split: Split, out: str) -> str:
     return "".join(dict.fromkeys(x for s, _ in split.points for x in s if x in shared))
 
 
-def _pays(split: Split, out: str, graph: Rewriting) -> bool:
+def _is_profitable(split: Split, out: str, graph: Rewriting) -> bool:
     """Tell whether the state has a known size, and is smaller than the rows that it replaces."""
     sizes: dict[str, int] = {}
     for labels, a in split.points:

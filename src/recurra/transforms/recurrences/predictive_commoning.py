@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from recurra.cost.model import compute_ns, keep_ns
 from recurra.cost.prices import Prices
-from recurra.ir.expr import TRUE, Expr, Sym, evaluate, pinned
+from recurra.ir.expr import TRUE, Expr, Sym, evaluate, fixed_value
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, fresh_name, index_symbols
 from recurra.ir.op import Elementwise, Op
 from recurra.ir.types import Domain, Range, Tuple, is_shift
@@ -29,7 +29,7 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Reduction
 from recurra.ops.source import Input
-from recurra.polyhedral.boxes import around, hull
+from recurra.polyhedral.boxes import bounding_domain, hull
 from recurra.polyhedral.dependence import always_inside
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
@@ -104,7 +104,7 @@ class Commoning:
         (when,), out, moved = whens, list[Ref](), False
         for k, condition in enumerate(when):
             args = [m.args[k] if (m := self.merge(a)) else self.read(a) for a in node.args]
-            ref = self.known_at(node, args, around(node.domain, condition, self.sizes))
+            ref = self.known_at(node, args, bounding_domain(node.domain, condition, self.sizes))
             moved |= ref is not None and ref.index != node.domain.identity
             if ref is None and (ref := self.at_one_point(node, args, condition)) is None:
                 return None
@@ -122,7 +122,7 @@ class Commoning:
 
     def at_one_point(self, node: Node, args: Sequence[Ref], when: Expr) -> Ref | None:
         """Add an equation of operands at the one point at which a branch is taken."""
-        at = {d: e for d in node.domain.dims if (e := pinned(when, d)) is not None}
+        at = {d: e for d in node.domain.dims if (e := fixed_value(when, d)) is not None}
         args = [a.at(at) for a in args]
         used = set[str]().union(*(index_symbols(e) for a in args for e in a.index))
         domain = node.domain.of(used)
@@ -265,7 +265,7 @@ def _touch(left: Range, right: Range, sizes: Mapping[str, int]) -> bool:
     return first <= min(evaluate(left.hi, sizes), evaluate(right.hi, sizes))
 
 
-def pays(commoning: Commoning, name: str, cx: CompileContext) -> bool:
+def is_profitable(commoning: Commoning, name: str, cx: CompileContext) -> bool:
     """Tell whether computing an equation, and what only it reads, costs more than keeping it."""
     graph, prices = commoning.graph, cx.target.prices
     chain = [graph[n] for n in commoning.chain(name)]
@@ -297,7 +297,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     if not commoning.search():
         return graph
     law = "computed at two points → read at another"
-    names = [n for n in commoning.ends() if pays(commoning, n, cx) and fuel().burn(law, n)]
+    names = [n for n in commoning.ends() if is_profitable(commoning, n, cx) and fuel().burn(law, n)]
     for n in names:
         cx.remark(f"{n}: {', '.join(map(str, _reads(commoning.equal[n])))}")
     return commoning.applied(names) if names else graph

@@ -8,7 +8,7 @@ from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 
-def share_equal(graph: Rewriting, node: Node) -> bool:
+def redirect_to_equal(graph: Rewriting, node: Node) -> bool:
     """Redirect the readers of an equation to an equal, earlier one; tell whether there is one."""
     if not node.op.pure or isinstance(node.op, Input):  # each input is a value of its own
         return False

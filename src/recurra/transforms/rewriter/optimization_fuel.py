@@ -45,7 +45,7 @@ def fuel() -> Fuel:
 
 
 @contextmanager
-def burning(tank: Fuel) -> Generator[None]:
+def limited_fuel(tank: Fuel) -> Generator[None]:
     """Make passes burn this fuel within the block."""
     token = _CURRENT.set(tank)
     try:

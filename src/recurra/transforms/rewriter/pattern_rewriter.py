@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
-from recurra.transforms.rewriter.common_subexpressions import share_equal
+from recurra.transforms.rewriter.common_subexpressions import redirect_to_equal
 from recurra.transforms.rewriter.dead_code import drop_if_dead
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting
@@ -62,7 +62,7 @@ def apply(
         op = type(node.op)
         if op not in by_op:
             by_op[op] = [r for r in rules if issubclass(op, r.roots)]
-        if not (share and share_equal(state, node)):
+        if not (share and redirect_to_equal(state, node)):
             fired.update(_apply_first(state, node, by_op[op]))
     out = state.graph.live()
     return Graph({n: out.nodes[n] for n in _order(out, graph)}, out.outputs, graph.dims)

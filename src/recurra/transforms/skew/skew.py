@@ -21,7 +21,7 @@ from recurra.ir.expr import (
     TRUE,
     Expr,
     Sym,
-    both,
+    all_of,
     compare,
     evaluate,
     lin,
@@ -42,7 +42,7 @@ from recurra.ops.movement import Cut, Expand, Flip, Pad, Reshape, Transpose
 from recurra.ops.random import Uniform
 from recurra.ops.reduction import identity
 from recurra.ops.source import Const, Value
-from recurra.polyhedral.dependence import always_inside, happens
+from recurra.polyhedral.dependence import always_inside, is_feasible
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting
@@ -81,14 +81,14 @@ class _Skew:
         k = Sym(f.axis.dim)
         at: Expr | int = self.wave - f.before - k + f.other.lo
         self.cell: dict[str, Expr | int] = {f.axis.dim: k + f.axis.lo, f.other.dim: at}
-        self.valid = both(compare(">=", at, f.other.lo), compare("<", at, f.other.hi))
+        self.valid = all_of(compare(">=", at, f.other.lo), compare("<", at, f.other.hi))
 
     def reads(self, name: str) -> list[tuple[Node, int]]:
         """The reads of an equation by the front, in branches that are ever taken."""
         return [
             (n, k)
             for n, k in self.graph.readers[name]
-            if n.name in self.f.members and happens(n.domain, merge_condition(n, k))
+            if n.name in self.f.members and is_feasible(n.domain, merge_condition(n, k))
         ]
 
     def shifts(self, ref: Ref) -> tuple[int, int] | None:
@@ -173,7 +173,9 @@ class _Skew:
 
     def merge(self, node: Node, op: Merge, within: Domain) -> Ref:
         """Emit a merge on a diagonal: selects by cell, and zero where there is no cell."""
-        live = [k for k in range(len(node.args)) if happens(node.domain, merge_condition(node, k))]
+        live = [
+            k for k in range(len(node.args)) if is_feasible(node.domain, merge_condition(node, k))
+        ]
         pairs = [self.operand(node.args[k], within) for k in live]
         wide = [a if x else self.wide(a, within) for a, x in pairs]
         when = tuple(op.when[k] for k in live)
@@ -403,7 +405,7 @@ class _Skew:
             return None
         wave, within = self.g[self.waves[ref.name]], self.domain(of, self.inside)
         ends = [(self.cell[r.dim], r) for r in of.domain if r.dim in self.pair]
-        inside = both(*(both(compare(">=", e, r.lo), compare("<", e, r.hi)) for e, r in ends))
+        inside = all_of(*(all_of(compare(">=", e, r.lo), compare("<", e, r.hi)) for e, r in ends))
         mask = Value(expr=inside, dtype="bool").batch_symbol(self.f.axis.dim, self.f.length, False)
         neutral = Const(value=identity(node.op.monoid, of.tensor.dtype), dtype=of.tensor.dtype)
         axes = f"Z{LETTERS[: of.tensor.rank]}"

@@ -24,7 +24,7 @@ from recurra.ops.source import Input
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.vectorize.loop_groups import LoopGroup, loops_of, product_rows
-from recurra.transforms.vectorize.plan import Decision, free_dims, more_axes
+from recurra.transforms.vectorize.plan import Decision, extend_output_axes, free_dims
 from recurra.transforms.vectorize.vectorize import vectorize
 
 Side = Callable[[LoopGroup], set[str]]
@@ -65,7 +65,9 @@ def _distribute(
 ) -> Graph:
     while found := _movable(graph, cx, memory_price, sides):
         dim, members = found
-        cx.axes = more_axes(cx.axes, graph, (Decision(dim, frozenset(members), False, ""),))
+        cx.axes = extend_output_axes(
+            cx.axes, graph, (Decision(dim, frozenset(members), False, ""),)
+        )
         cx.remark(f"{dim}: {', '.join(graph.in_order(members))} for all points of the loop at once")
         new = vectorize(graph, dim, members, cx.sizes)
         graph = _shared(new, [n for n in new.nodes if n in members or n not in graph.nodes])

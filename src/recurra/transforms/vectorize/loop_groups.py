@@ -214,7 +214,7 @@ class LoopGroup:
                 network.edge((name,), reader if reader in free else OTHER)
             for source in self.sources(name):
                 network.edge(name, source if source in free else OTHER)
-        return free & network.one_side()[0]
+        return free & network.source_side()[0]
 
     def products_ahead(self) -> set[str]:
         """The equations to run ahead of an ordered loop, if a product of few rows is among them."""
@@ -238,7 +238,7 @@ class LoopGroup:
             held = self.held_ns(source)
             cost = held + self.access_ns(source) if held else 0.0
             network.edge((source,), source if source in free else OTHER, cost)
-        return free & network.one_side()[0]
+        return free & network.source_side()[0]
 
 
 def _closure(names: Iterable[str], next_of: Callable[[str], Iterable[str]]) -> set[str]:

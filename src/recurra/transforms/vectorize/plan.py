@@ -31,7 +31,7 @@ from recurra.ir.output_axes import Axes
 from recurra.ir.types import Type
 from recurra.ops.indexing import Take
 from recurra.ops.source import Input
-from recurra.polyhedral.dependence import happens
+from recurra.polyhedral.dependence import is_feasible
 from recurra.polyhedral.dependence_distance import Lag, direction, lag
 from recurra.transforms.compile_context import CompileContext, FreeDims, Pass
 from recurra.transforms.permutations.gathers import number_by_layout
@@ -88,7 +88,7 @@ def nested_cycles(graph: Graph) -> Iterator[Cycle]:
         (n.name, k)
         for n in graph.nodes.values()
         for k in range(len(n.args))
-        if happens(n.domain, merge_condition(n, k))
+        if is_feasible(n.domain, merge_condition(n, k))
     ]
     yield from _nested(graph, list(graph.nodes), edges, list(graph.declared))
 
@@ -157,7 +157,7 @@ def inside_tiles(graph: Graph) -> list[str]:
     return [d.name for d in graph.dims if d.role is Role.POINTS]
 
 
-def batches(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
+def unordered_dims(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
     """Return the dims that impose no order, without those of tiles."""
     inside = inside_tiles(graph)
     return [d for d in batch_dims(graph, sizes) if d not in inside and graph.points_of(d) is None]
@@ -278,7 +278,7 @@ def _layer(
     return _Layer(rows, widest, work, shared) if widest else None
 
 
-def granularity(
+def vectorize_by_plan(
     graph: Graph,
     sizes: Mapping[str, int],
     dims: Sequence[str],
@@ -312,7 +312,9 @@ def _guarded(graph: Graph, sizes: Mapping[str, int], dim: str) -> set[str]:
     return rare.union(r.name for n in rare for r, _ in graph.readers[n])
 
 
-def more_axes(axes: Sequence[Axes], before: Graph, decisions: tuple[Decision, ...]) -> list[Axes]:
+def extend_output_axes(
+    axes: Sequence[Axes], before: Graph, decisions: tuple[Decision, ...]
+) -> list[Axes]:
     """Map the dims of each output of `before` to its axes after `decisions`."""
     out: list[Axes] = []
     for o, (dims, names) in zip(before.outputs, axes, strict=True):
@@ -335,7 +337,7 @@ def as_axes(
 def free_dims(graph: Graph, cx: CompileContext) -> FreeDims:
     """Return the dims that become axes; the first call decides."""
     if cx.free is None:
-        batch = batches(graph, cx.sizes) if cx.tuning.vectorized else []
+        batch = unordered_dims(graph, cx.sizes) if cx.tuning.vectorized else []
         cx.free = as_axes(graph, cx, batch, inside_tiles(graph))
     return cx.free
 
@@ -343,8 +345,8 @@ def free_dims(graph: Graph, cx: CompileContext) -> FreeDims:
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Make the dims that impose no order axes, and number samples by their place in memory."""
     free = free_dims(graph, cx)
-    new, decided = granularity(graph, cx.sizes, free.all, free.last, free.why)
-    cx.axes = more_axes(cx.axes, graph, decided)
+    new, decided = vectorize_by_plan(graph, cx.sizes, free.all, free.last, free.why)
+    cx.axes = extend_output_axes(cx.axes, graph, decided)
     cx.remark(*decided)
     return number_by_layout(new)
 

@@ -106,7 +106,7 @@ def _points(g: Rewriting, node: Node, total: Total, extent: Range) -> Ref:
     return g.read(name)
 
 
-def _pays(loop: LoopGroup, total: Total) -> bool:
+def _is_profitable(loop: LoopGroup, total: Total) -> bool:
     """Tell whether one operation is cheaper, with what it holds for all points."""
     node = loop.graph[total.name]
     if not isinstance(node.type, Type) or not loop.is_box(node):
@@ -125,7 +125,7 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
         if loop.fixed != frozenset(n for t in totals for n in t.members):
             continue
         for t in totals:
-            if _pays(loop, t) and fuel().burn("a running total → one operation", t.name):
+            if _is_profitable(loop, t) and fuel().burn("a running total → one operation", t.name):
                 graph = replace_total(graph, t, loop.dim, cx.sizes)
                 cx.remark(f"{t.name}: one {t.op.name} along {loop.dim}")
     return graph

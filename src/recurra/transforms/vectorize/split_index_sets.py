@@ -16,11 +16,21 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from recurra.cost.thresholds import MAX_BRANCH_PIECES
-from recurra.ir.expr import FALSE, TRUE, Expr, both, compare, evaluate, negate, substitute, symbols
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Expr,
+    all_of,
+    compare,
+    evaluate,
+    negate,
+    substitute,
+    symbols,
+)
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
-from recurra.polyhedral.boxes import Box, decided, simplified, split_boxes
+from recurra.polyhedral.boxes import Box, fold_condition, simplified, split_boxes
 
 
 def split_index_sets(
@@ -75,7 +85,7 @@ class _Cutter:
         n, op = self.node, self.node.op
         assert isinstance(op, Merge)
         outer = [k for k, c in enumerate(op.when) if self.dim not in symbols(c)]
-        left = split_boxes(n.domain, both(*(negate(op.when[k]) for k in outer)), self.sizes)
+        left = split_boxes(n.domain, all_of(*(negate(op.when[k]) for k in outer)), self.sizes)
         if len(left) != 1 or left[0].where != TRUE:
             outer, left = [], (Box(n.domain),)
         domain = left[0].domain
@@ -114,7 +124,7 @@ class _Cutter:
         """The merge in one interval of the dim."""
         at = {self.dim: domain[self.dim].lo}
         found = {k: simplified(domain, substitute(self.when(k), at), self.sizes) for k in branches}
-        found = {k: decided(domain, c, self.sizes) for k, c in found.items()}
+        found = {k: fold_condition(domain, c, self.sizes) for k, c in found.items()}
         found = {k: c for k, c in found.items() if c != FALSE}
         args = tuple(self.node.args[k] for k in found)
         return self.merge("part", args, tuple(found.values()), domain)
@@ -150,4 +160,4 @@ def _inside_condition(part: Domain, whole: Domain) -> Expr:
     for r in part:
         ends += [] if r.lo == whole[r.dim].lo else [compare(">=", r.sym, r.lo)]
         ends += [] if r.hi == whole[r.dim].hi else [compare("<", r.sym, r.hi)]
-    return both(*ends)
+    return all_of(*ends)

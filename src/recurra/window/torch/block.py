@@ -20,7 +20,7 @@ from recurra.window.timeline import save_threads
 
 
 @dataclass(frozen=True)
-class Fate:
+class OperatorOutcome:
     """The calls of an operator that ran in one way for one reason, and the caller's time.
 
     `what` is deferred, at once (without waiting for calls in flight), or caller (after them).
@@ -42,7 +42,7 @@ class Block:
     """
 
     ended: dict[str, float] = field(default_factory=dict[str, float])
-    fates: list[Fate] = field(default_factory=list[Fate])
+    fates: list[OperatorOutcome] = field(default_factory=list[OperatorOutcome])
     spans: list[ThreadSpan] = field(default_factory=list[ThreadSpan])
     until_now: Callable[[], dict[str, float]] = field(default=dict[str, float], repr=False)
 

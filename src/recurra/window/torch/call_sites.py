@@ -27,7 +27,7 @@ class Site:
     off: int = 0  # in a row
     until: float = 0.0
 
-    def rests(self) -> bool:
+    def is_paused(self) -> bool:
         """Return whether the next block does not intercept operators."""
         return self.off >= ENOUGH and time.perf_counter() < self.until
 

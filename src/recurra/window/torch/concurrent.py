@@ -34,7 +34,7 @@ from recurra.window.native.native_build import TORCH
 from recurra.window.native.native_window import load
 from recurra.window.python_window import LARGEST
 from recurra.window.task import MOST_THREADS, WindowError, is_count
-from recurra.window.torch.block import Block, Fate
+from recurra.window.torch.block import Block, OperatorOutcome
 from recurra.window.torch.call_sites import Site, site_of
 from recurra.window.torch.eager_compiled_functions import not_compiled
 from recurra.window.torch.processes import Named, senders, starters
@@ -114,7 +114,7 @@ class Concurrent(ContextDecorator):
 
     def __enter__(self) -> Block:
         may_rest = self._options.learn and not self._options.explain
-        if may_rest and self._site.rests() and not torch.is_grad_enabled():
+        if may_rest and self._site.is_paused() and not torch.is_grad_enabled():
             return Block(dict(self._site.counts))
         self._open = _block(self._site, self._options)
         return self._open.__enter__()
@@ -181,7 +181,7 @@ def _block(site: Site, options: Options) -> Generator[Block]:
             module.drain()
             module.account()
             block.ended.update(module.counts())
-            fates = (Fate(*fields) for fields in module.fates())
+            fates = (OperatorOutcome(*fields) for fields in module.fates())
             block.fates.extend(sorted(fates, key=lambda f: -f.us))
             block.spans.extend(ThreadSpan(*fields) for fields in module.ran())
             if options.learn:
