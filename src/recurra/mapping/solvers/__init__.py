@@ -21,7 +21,7 @@ SOLVERS: Mapping[str, str] = {  # the module, and the function of a `Search`
     "annealing": "game_search.anneal_from_nocopy",
     "lns": "lns.search_from_keys",
     "mcts": "mcts.search_tree",
-    "exact": "exact.prove",
+    "exact": "exact.solve_to_optimality",
     "pack": "packing.pack",
     "muzero": "learners.muzero",
     "alphazero": "learners.alphazero",
