@@ -80,7 +80,7 @@ def _decided(statement: Statement, node: Node, conditions: Iterable[DataConditio
     if isinstance(node.op, (Merge, Fold)):
         return replace(statement, decided_by=ordered)
     args = (*statement.args, *(c.ref for c in ordered))
-    return replace(statement, args=args, decided_by=ordered, asks=True)
+    return replace(statement, args=args, decided_by=ordered, polls=True)
 
 
 def _fold(graph: Graph, node: Node) -> tuple[Statement, Statement]:
