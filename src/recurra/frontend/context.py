@@ -200,9 +200,7 @@ class Context:
         )
         options = options.with_options(more).fill_defaults(_OPTIONS.get())
         with at_the_users_line():
-            return compile_within_budget(
-                lambda chosen: Executable(self.builder, sizes, chosen), options
-            )
+            return compile_within_budget(partial(Executable, self.builder, sizes), options)
 
     def _sizes(self, bounds: object) -> dict[str, object]:
         """The bounds by name; raises DomainError if one of them is a dim.

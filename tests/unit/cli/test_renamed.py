@@ -15,6 +15,7 @@ from recurra.compiler.options import RENAMED as RENAMED_OPTIONS
 from recurra.compiler.options import CompileOptions, read_options
 from recurra.compiler.pipeline import PASSES
 from recurra.cost.tuning_knobs import Tuning
+from recurra.frontend.context import compiling
 
 RENAMED = {
     "Swap": "Offload",
@@ -49,6 +50,11 @@ def test_old_names_of_options_are_the_new_ones() -> None:
     old: dict[str, Any] = {"swap": "host"}
     with pytest.warns(DeprecationWarning, match="the option swap is called offload now"):
         program = ctx.compile({T: 3}, backend="numpy", **old)
+    assert any("offload: " in line for line in program.compiled.stages.decisions)
+    with pytest.warns(DeprecationWarning, match="the option swap is called offload now"):
+        around = compiling(**old)
+    with around:
+        program = ctx.compile({T: 3}, backend="numpy")
     assert any("offload: " in line for line in program.compiled.stages.decisions)
     with pytest.warns(DeprecationWarning, match="the option swap is called offload now"):
         options, _ = read_options(["swap=disk"])
