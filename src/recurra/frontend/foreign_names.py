@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 from recurra.analysis.argument_checks import by_word
-from recurra.errors import NoSuchName
+from recurra.errors import NoSuchName, reraise_of_property
 from recurra.frontend.operator_table import OPERATORS, Operator
 
 _STEP = 'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); p.sum().backward(); '
@@ -286,6 +286,7 @@ def no_attribute(
     kind = type(owner)
     if name.startswith("_"):  # Python looks these up
         return AttributeError(f"{kind.__name__} has no attribute {name!r}")
+    reraise_of_property(owner, name)
     return unknown(f"{what} {kind.__name__}", name, dir(kind), own)
 
 

@@ -134,3 +134,14 @@ def test_compile_and_run_at_once_takes_what_run_takes(tmp_path: Path):
     assert (folder / "report.html").exists()
     native = ctx.run({T: 3}, inputs=given, native=True, backend="torch")["y"]
     assert type(native).__module__ == "torch"
+
+
+def test_a_mistake_of_ours_is_not_told_as_a_word_that_there_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A property that raises AttributeError inside is there all the same."""
+    ctx, bounds = running_sum()
+    program = ctx.compile(bounds, backend="numpy")
+    monkeypatch.setattr(type(program), "source", property(lambda self: self.sizes.nothing))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        print(program.source)
