@@ -88,10 +88,10 @@ class Foreign(Op):
         return env[RESULTS][self.out]
 
     def vjp(self, gradient: Tensor, result: Tensor, *xs: Tensor) -> Cotangents:
-        pulled = getattr(self.fn.get(), "pulled", None)
-        if pulled is None or not is_float(self.dtype):
+        pullback = getattr(self.fn.get(), "vjp", None)
+        if pullback is None or not is_float(self.dtype):
             return (None,) * len(xs)
-        fn = Resource[Traceable](f"{self.fn.key}/d{self.out}", pulled(self.out))
+        fn = Resource[Traceable](f"{self.fn.key}/d{self.out}", pullback(self.out))
         return tuple(
             gradient.apply(Foreign(fn=fn, out=k, dtype=x.dtype, shape=x.shape), *xs, gradient)
             if is_float(x.dtype)
