@@ -37,7 +37,7 @@ def test_a_program_that_went_wrong(case: Case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES[::4])
 def test_a_program_that_went_wrong_on_jax(case: Case):
-    on_jax(case, vectorized=True)
+    on_jax(case, axes=True)
 
 
 def keeps(case: Case, order: list[str]) -> None:
