@@ -113,7 +113,7 @@ class NoSuchName(RecurraError, AttributeError):
     """A word that is none of ours; an AttributeError too, as `hasattr` expects."""
 
 
-def reraise_of_property(owner: object, name: str) -> None:
+def reraise_property_error(owner: object, name: str) -> None:
     """Raise the AttributeError inside a property again: Python then asks `__getattr__` for it."""
     if hasattr(type(owner), name):
         object.__getattribute__(owner, name)

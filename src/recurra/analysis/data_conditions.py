@@ -114,7 +114,7 @@ def use_conditions(
 ) -> frozenset[UseCondition]:
     """Return where the readers of a value take it, traced through readers up to the choices.
 
-    `found` is the result of `decided`; `known` caches the results.
+    `found` is the result of `conditions_by_equation`; `known` caches the results.
     """
     if name not in known:
         taken = {UseCondition()} if name in graph.outputs else set[UseCondition]()
@@ -172,7 +172,7 @@ def decision(node: Node, taken: Iterable[UseCondition], nodes: MutableMapping[st
 def worthwhile_conditions(
     graph: Graph, sizes: Mapping[str, int], least: float | None = None
 ) -> Mapping[str, Decided]:
-    """Return the conditions of `decided` that save more than `least` ns a point.
+    """Return the conditions of equations that save more than `least` ns a point.
 
     None stands for the cost of a guard. The savings add up over all equations under the same
     conditions, which are assumed to hold half of the time.

@@ -221,7 +221,7 @@ class _HostWriter:
     def access(self, name: str, region: Region) -> str:
         """The method by which a launch gets a point to write of an offloaded store.
 
-        It is any memory (`blank`), unless the launch reads or keeps a part of the point (`taken`).
+        It is any memory (`empty`), unless the launch reads or keeps a part of it (`writable`).
         """
         plan = self.program.plan
         store = plan.stores[name]

@@ -21,7 +21,7 @@ class Region:
     """`items` run once per launch; the times of the loops `around` are arguments.
 
     With `chunk`, a launch runs the times lo..hi-1 of that loop, both of them arguments. A launch
-    that finds out where rows end (`asks`) returns that first.
+    that finds out where rows end (`polls`) returns that first.
     """
 
     name: str

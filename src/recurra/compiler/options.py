@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import warnings
 from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from recurra.cost.tuning_knobs import Tuning
 from recurra.errors import RecurraError
 from recurra.storage.arena_solvers import PlacementSolver
 from recurra.storage.offload import Offload, Tier
+from recurra.support.renamed_names import warn_renamed
 
 KNOBS = frozenset(f.name for f in fields(Tuning))
 Scheduler = Literal["own", "isl"]
@@ -100,8 +100,7 @@ RENAMED = {  # their old names, for one release
 def by_new_names(given: Mapping[str, object]) -> dict[str, object]:
     """Rename options with old names; each gives a DeprecationWarning."""
     for name in RENAMED.keys() & given.keys():
-        text = f"the option {name} is called {RENAMED[name]} now; the old name goes with the next"
-        warnings.warn(f"{text} release", DeprecationWarning, stacklevel=3)
+        warn_renamed(f"the option {name}", RENAMED[name], stacklevel=4)
     return {RENAMED.get(name, name): x for name, x in given.items()}
 
 
@@ -188,42 +187,33 @@ def expect_count(option: str, what: str, given: object) -> None:
         )
 
 
-LEAST: Mapping[str, tuple[type, int]] = {
-    "launch_steps": (Integral, 1),
-    "memory_price": (Real, 0),
-    "tile_points": (Integral, 0),
-    "min_peeled_points": (Integral, 0),
-    "min_skew_gain": (Real, 0),
-    "tile_rows": (Integral, 0),
-    "untiled_step_ns": (Real, 0),
-    "poll_steps": (Real, 0),
-    "min_overlapped_ns": (Real, 0),
-}
-SWITCHES = ("vectorized", "batch_last", "single_launch", "fused_attention")
+NUMBERS: Mapping[object, tuple[type, str]] = {int: (Integral, "whole "), float: (Real, "")}
+LEAST = {"launch_steps": 1}  # other knobs may be 0
 
 
 def expect_tuning(tuning: Tuning) -> None:
-    """Raise RecurraError for a knob with an illegal value."""
-    for f in fields(Tuning):
-        value: Any = getattr(tuning, f.name)
-        if value is None and f.default is None:
+    """Raise RecurraError for a knob with an illegal value, by the type of its field."""
+    for name, hint in get_type_hints(Tuning).items():
+        kind, *other = get_args(hint) or (hint,)
+        value: Any = getattr(tuning, name)
+        if value is None and other:
             continue
-        kind, least = LEAST.get(f.name, (object, 0))
-        if f.name in LEAST and not _is_at_least(value, kind, least):
-            want = f"a {'whole ' * (kind is Integral)}number of at least {least}"
-        elif f.name in SWITCHES and not isinstance(value, bool):
-            want = "True or False"
+        if kind in NUMBERS:
+            (number, whole), least = NUMBERS[kind], LEAST.get(name, 0)
+            is_legal = _is_at_least(value, number, least)
+            want = f"a {whole}number of at least {least}"
         else:
-            continue
-        raise RecurraError.at_user_line(
-            f"{f.name} cannot be {value!r}",
-            facts=f"{f.name}= is {want}",
-            hint="leave it out: it is then decided by cost",
-        )
+            is_legal, want = kind is not bool or isinstance(value, bool), "True or False"
+        if not is_legal:
+            raise RecurraError.at_user_line(
+                f"{name} cannot be {value!r}",
+                facts=f"{name}= is {want}",
+                hint="leave it out: it is then decided by cost",
+            )
 
 
-def _is_at_least(value: Any, kind: type, least: int) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool) and value >= least
+def _is_at_least(value: Any, number: type, least: int) -> bool:
+    return isinstance(value, number) and not isinstance(value, bool) and value >= least
 
 
 def expect_seed(seed: Any) -> None:

@@ -8,14 +8,14 @@ Operators that only have another name here are looked up in the table of operato
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
 from recurra.analysis.argument_checks import by_word
-from recurra.errors import NoSuchName, reraise_of_property
+from recurra.errors import NoSuchName, reraise_property_error
 from recurra.frontend.operator_table import OPERATORS, Operator
+from recurra.support.renamed_names import warn_renamed
 
 _STEP = 'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); p.sum().backward(); '
 
@@ -286,7 +286,7 @@ def no_attribute(
     kind = type(owner)
     if name.startswith("_"):  # Python looks these up
         return AttributeError(f"{kind.__name__} has no attribute {name!r}")
-    reraise_of_property(owner, name)
+    reraise_property_error(owner, name)
     return unknown(f"{what} {kind.__name__}", name, dir(kind), own)
 
 
@@ -312,10 +312,7 @@ def only(
         if renamed is None or name not in renamed:
             raise unknown(module, name, names, {} if name in WORDS else inside)
         now = renamed[name]
-        message = (
-            f"{module}.{name} is called {module}.{now} now; the old name goes with the next release"
-        )
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        warn_renamed(f"{module}.{name}", f"{module}.{now}")
         return getattr(importlib.import_module(home), now)
 
     return find

@@ -64,7 +64,7 @@ class Statement:
     The index of `write` is affine and injective. If the statement `accumulates`, the monoid of the
     op combines the value with the one stored there; dims that the index omits are reduced over.
     At points where one of `decided_by` does not hold, nobody reads the value, and the statement may
-    be skipped; if it `asks` these conditions itself, they are the last of its `args`.
+    be skipped; if it `polls` these conditions itself, they are the last of its `args`.
     """
 
     name: str

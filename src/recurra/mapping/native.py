@@ -222,7 +222,7 @@ class NativeGame(_NativeObject):
 
 
 class NativeArranger(_NativeObject):
-    """The native twin of `order_free_placer.Arranger`, which documents the methods."""
+    """The native twin of `order_free_placer.OrderFreePlacer`, which documents the methods."""
 
     kind = "arranger"
 

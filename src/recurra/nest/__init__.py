@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from typing import TYPE_CHECKING
+
+from recurra.support.renamed_names import warn_renamed
 
 if TYPE_CHECKING:
     from recurra.nest.actions import PAPER, Actions
@@ -51,8 +52,7 @@ _RENAMED_MODULES = {
 def __getattr__(name: str) -> object:
     """Import a name at its first use: compiling needs NumPy, problems do not."""
     if (current := _RENAMED.get(name) or _RENAMED_MODULES.get(name)) is not None:
-        warning = f"recurra.nest.{name} is called recurra.nest.{current} now; "
-        warnings.warn(warning + "the old name goes with the next release", DeprecationWarning, 2)
+        warn_renamed(f"recurra.nest.{name}", f"recurra.nest.{current}")
         if name in _RENAMED_MODULES:
             return importlib.import_module(f"{__name__}.{current}")
         return __getattr__(current)

@@ -33,7 +33,7 @@ from recurra.support.notices import tell_once
 WORTH = 2**17  # operations: fewer take less time than the call of a kernel
 ROUNDS, SPAN_S = 9, 0.001
 GAIN = 1.1  # least speed-up over the backend's own
-WHOLE = 1.03  # the same of the code around kernels: above the noise of `compared`
+WHOLE = 1.03  # the same of the code around kernels: above the noise of `measure_in_turns`
 ENOUGH_S = 0.5  # past this, two rounds are enough
 
 

@@ -217,7 +217,7 @@ def verify_kernel(
 
 @dataclass(frozen=True)
 class Standing:
-    """One contestant after `compared`: medians over the rounds of each round's fastest run."""
+    """A contestant after `measure_in_turns`: medians over rounds of each round's fastest run."""
 
     seconds: float
     gflops: float

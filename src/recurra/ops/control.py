@@ -42,7 +42,7 @@ class Merge(Op):
 class Traceable(Protocol):
     """A function of arrays that a backend can trace, or the host can call.
 
-    `pulled(k)`, if it has one, is the function of the operands and the cotangent of result k that
+    `vjp(k)`, if it has one, is the function of the operands and the cotangent of result k that
     returns the cotangents of the operands.
     """
 

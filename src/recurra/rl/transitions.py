@@ -180,7 +180,7 @@ def declared(name: str, domain: Domain, type_: Type) -> RecurrentTensor:
 def recurrence(
     name: str, domain: Domain, type_: Type, time: str, first: RecurrentTensor
 ) -> RecurrentTensor:
-    """A tensor that is `first` at the first point of the dim `time`; `follow` defines the rest."""
+    """A tensor that is `first` at the first point of `time`; `define_next` defines the rest."""
     x = declared(name, domain, type_)
     x[tuple(r.lo if r.dim == time else r.sym for r in domain)] = first
     return x

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from recurra.analysis.argument_checks import check_arguments
 from recurra.analysis.graph_builder import GraphBuilder
 from recurra.compiler.options import CompileOptions
-from recurra.errors import NoSuchName, RecurraError, reraise_of_property
+from recurra.errors import NoSuchName, RecurraError, reraise_property_error
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import compile_program
 from recurra.runtime.concurrency_policy import ConcurrencyTrial
@@ -92,7 +92,7 @@ class Executable(InspectableProgram):
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_") or name in ("compilation", "runner"):  # Python asks for these
                 raise AttributeError(f"a compiled program has no attribute {name!r}")
-            reraise_of_property(self, name)
+            reraise_property_error(self, name)
             raise NoSuchName.at_user_line(
                 f"a compiled program has no {name!r}",
                 facts="it is run as a whole, and tells what it is made of",

@@ -88,7 +88,7 @@ def choose_candidate(
     if needed(between_launches(start)) > budget:  # no other way takes less
         expect_room(start.memory, budget, here())
     tried, fits = [first], list[BudgetCandidate]()
-    for several in (recompute_more(given), offload_more(given, start.compiled.plan)):
+    for several in (recompute_candidates(given), offload_candidates(given, start.compiled.plan)):
         for more in several:
             tried.append(candidate(make(given.with_options(more)), more, budget))
             if tried[-1].peak <= budget:  # the first is the one that repeats, or moves, least
@@ -137,7 +137,7 @@ def between_launches(program: Executable) -> Peak:
     return footprint(program.compiled.program, NoTemporaries(backend.donates))
 
 
-def recompute_more(given: CompileOptions) -> Iterator[More]:
+def recompute_candidates(given: CompileOptions) -> Iterator[More]:
     """Options that recompute more, from what repeats least to what repeats most."""
     memory_prices = BUDGET_MEMORY_PRICES if given.tuning.memory_price is None else ()
     rows = BUDGET_TILE_ROWS if given.tuning.tile_rows is None else ()
@@ -146,7 +146,7 @@ def recompute_more(given: CompileOptions) -> Iterator[More]:
     yield from ({**most, "tile_rows": r} for r in rows)
 
 
-def offload_more(given: CompileOptions, plan: StoragePlan) -> Iterator[More]:
+def offload_candidates(given: CompileOptions, plan: StoragePlan) -> Iterator[More]:
     """Options that offload the largest store, the two largest, four, ..; all, and recompute."""
     if given.offload is not None or given.workers > 1 or given.check:
         return

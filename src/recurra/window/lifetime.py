@@ -34,7 +34,7 @@ class EndsBlock:
     """A descriptor for `__exit__` that detects blocks which ended without calling it.
 
     Python holds the callable until the block ends. If Ctrl-C comes before the first instruction of
-    `__exit__`, only the weak reference to the callable dies, which `is_left` sees.
+    `__exit__`, only the weak reference to the callable dies, which `is_block_exited` sees.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:

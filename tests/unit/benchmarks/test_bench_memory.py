@@ -43,8 +43,8 @@ def test_a_program_made_to_fit_computes_the_same(monkeypatch: pytest.MonkeyPatch
     """By recomputing in small tiles; other ways are not tried."""
     least = {"memory_price": BUDGET_MEMORY_PRICES[-1], "tile_rows": BUDGET_TILE_ROWS[-1]}
     monkeypatch.setattr(executable, "Executable", each_once())
-    monkeypatch.setattr(memory_budget, "recompute_more", lambda _: [least])
-    monkeypatch.setattr(memory_budget, "offload_more", lambda *_: [])
+    monkeypatch.setattr(memory_budget, "recompute_candidates", lambda _: [least])
+    monkeypatch.setattr(memory_budget, "offload_candidates", lambda *_: [])
     work = Work(side=64, B=4, T=32)
     here = contestant(work)
     free = program(work, 2, gradients=True, launch_steps=1, backend="jax").memory.nbytes

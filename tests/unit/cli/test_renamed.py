@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,21 @@ def test_old_names_are_the_new_ones(old: str, new: str) -> None:
         found = getattr(module, name)
     assert found is getattr(module, new.rpartition(".")[2])
     assert name not in module.__all__
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("nest.agents.policy", "shipped", "bundled_policy"),
+        ("mapping.execute.workload", "unmapped", "run_unmapped"),
+    ],
+)
+def test_old_names_of_functions_are_the_new_ones(module: str, old: str, new: str) -> None:
+    within = importlib.import_module(f"recurra.{module}")
+    with pytest.warns(DeprecationWarning, match=rf"{module}\.{old} is called .*\.{new} now"):
+        assert getattr(within, old) is getattr(within, new)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = within.nothing
 
 
 def test_old_names_of_options_are_the_new_ones() -> None:

@@ -338,8 +338,8 @@ def test_how_a_program_was_made_to_fit_is_remembered(
 ) -> None:
     """A way that recomputes, the only one that is tried."""
     way: dict[str, object] = {"memory_price": BUDGET_MEMORY_PRICES[-1]}
-    monkeypatch.setattr(memory_budget, "recompute_more", lambda _: [way])
-    monkeypatch.setattr(memory_budget, "offload_more", lambda *_: [])
+    monkeypatch.setattr(memory_budget, "recompute_candidates", lambda _: [way])
+    monkeypatch.setattr(memory_budget, "offload_candidates", lambda *_: [])
     work = Work(B=64, T=50)
     most = ppo.program(work, 2, single_launch=False).memory.nbytes  # what is tried first
     first = ppo.program(work, 2, memory=most * 3 // 4)

@@ -24,7 +24,7 @@ from recurra.cost.thresholds import BUDGET_MEMORY_PRICES, BUDGET_TILE_ROWS
 from recurra.errors import PlanError
 from recurra.runtime import executable, memory_budget
 from recurra.runtime.executable import Executable
-from recurra.runtime.memory_budget import offload_more, recompute_more
+from recurra.runtime.memory_budget import offload_candidates, recompute_candidates
 from recurra.storage.offload import Offload, stores_to_offload
 from recurra.support.byte_units import parse
 
@@ -91,7 +91,7 @@ def tried(part: float) -> None:
 @pytest.mark.usefixtures("hasty_xla")
 def test_jax_learns_the_same_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """In memory alone."""
-    monkeypatch.setattr(memory_budget, "offload_more", lambda *_: [])
+    monkeypatch.setattr(memory_budget, "offload_candidates", lambda *_: [])
     most = program("jax").memory.nbytes
     p = program("jax", memory=most * 8 // 10)
     assert p.memory.nbytes <= most * 8 // 10
@@ -103,9 +103,9 @@ def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        memory_budget, "recompute_more", lambda _: [{"memory_price": BUDGET_MEMORY_PRICES[0]}]
+        memory_budget, "recompute_candidates", lambda _: [{"memory_price": BUDGET_MEMORY_PRICES[0]}]
     )
-    monkeypatch.setattr(memory_budget, "offload_more", lambda *_: [])
+    monkeypatch.setattr(memory_budget, "offload_candidates", lambda *_: [])
     with pytest.raises(PlanError, match="alone take") as refused:
         program(memory=1000)  # before any way is tried
     budget = 1 + int(str(refused.value).split("alone take ")[1].split()[0].replace(",", ""))
@@ -120,30 +120,34 @@ def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
 
 
 def test_what_the_user_decides_is_not_decided_anew() -> None:
-    assert len(list(recompute_more(CompileOptions()))) == len(BUDGET_MEMORY_PRICES) + len(
+    assert len(list(recompute_candidates(CompileOptions()))) == len(BUDGET_MEMORY_PRICES) + len(
         BUDGET_TILE_ROWS
     )
     assert all(
         "memory_price" not in x
-        for x in recompute_more(CompileOptions.from_keywords({"memory_price": 1.0}))
+        for x in recompute_candidates(CompileOptions.from_keywords({"memory_price": 1.0}))
     )
     assert (
-        list(recompute_more(CompileOptions.from_keywords({"memory_price": 1.0, "tile_rows": 64})))
+        list(
+            recompute_candidates(
+                CompileOptions.from_keywords({"memory_price": 1.0, "tile_rows": 64})
+            )
+        )
         == []
     )
     plan = pictures().compiled.plan
     every = list(stores_to_offload(plan, Offload(least=0)))
-    found = list(offload_more(CompileOptions(), plan))
+    found = list(offload_candidates(CompileOptions(), plan))
     held = [x.get("memory_price") for x in found]
     assert held == [*[None] * (len(found) - 1), BUDGET_MEMORY_PRICES[-1]]
     tried = [
         x["offload"].stores
-        for x in offload_more(CompileOptions.from_keywords({"memory_price": 1.0}), plan)
+        for x in offload_candidates(CompileOptions.from_keywords({"memory_price": 1.0}), plan)
     ]
     assert tried == [tuple(every[:k]) for k in (1, 2, 4, 5)]
     assert every[0] == "o"
     for decided in ({"offload": "host"}, {"workers": 2}, {"check": "nan"}):
-        assert list(offload_more(CompileOptions.from_keywords(decided), plan)) == []
+        assert list(offload_candidates(CompileOptions.from_keywords(decided), plan)) == []
 
 
 def pictures(backend: str = "numpy", **options: Any) -> Executable:
@@ -198,7 +202,7 @@ def test_what_cannot_be_met_is_refused_with_what_can(monkeypatch: pytest.MonkeyP
 def test_what_is_cheapest_is_taken_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ways that hold as much, of which a byte costs more or less."""
     budget = pictures().memory.nbytes - (1 << 20)
-    for tier, find in (("host", "recompute_more"), ("disk", "offload_more")):
+    for tier, find in (("host", "recompute_candidates"), ("disk", "offload_candidates")):
         ways = [{"offload": Offload(tier, stores=("o",))}]  # pyright: ignore[reportArgumentType]
         monkeypatch.setattr(memory_budget, find, lambda *_, ways=ways: ways)
     for ns, chosen, other in ((1e4, "host", "disk"), (1e-4, "disk", "host")):

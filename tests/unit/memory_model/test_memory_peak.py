@@ -135,7 +135,7 @@ def test_what_is_told_of_a_peak() -> None:
 @pytest.mark.slow
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "recurra.runtime.memory_budget.offload_more", lambda *_: []
+        "recurra.runtime.memory_budget.offload_candidates", lambda *_: []
     )  # in memory alone
     of = scope("bptt_rnn")
     bounds = {of[k]: n for k, n in PEAK_SIZES["bptt_rnn"].items()}

@@ -110,7 +110,7 @@ def test_too_little_memory_is_told_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     """Parameters alone take more: no other way to compile it is tried. It took two minutes."""
-    monkeypatch.setattr("recurra.runtime.memory_budget.recompute_more", never)
+    monkeypatch.setattr("recurra.runtime.memory_budget.recompute_candidates", never)
     few = ["--epochs", "1", "--minibatches", "1"]
     said = told(capsys, tmp_path / "runs", "ppo", "--memory", "64", *few)
     assert "parameters, inputs and outputs alone take" in said

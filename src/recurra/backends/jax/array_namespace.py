@@ -38,13 +38,13 @@ def bit_views(array: Any) -> Any:
 
 
 def floats(array: Any) -> Any:
-    """View the integers that `words` returned as floats again."""
+    """View the integers that `bit_views` returned as floats again."""
     is_one = isinstance(array, (np.ndarray, jax.Array))
     return number(array) if is_one else jax.tree.map(number, array)
 
 
 def bit_view(array: Any) -> Any:
-    """Apply `words` to one array."""
+    """Apply `bit_views` to one array."""
     kind = WORDS.get(_kind(array))
     return array if kind is None or devices()[0].platform != "cpu" else _bitcast(kind, array)
 
@@ -65,8 +65,8 @@ def _bitcast(kind: Any, array: Any) -> Any:
     return np.asarray(array).view(kind)  # no copy
 
 
-def in_words(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that its arguments and results are passed as `words`."""
+def through_bit_views(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function so that its arguments and results are passed as `bit_views`."""
 
     @wraps(function)
     def run(*args: Any) -> Any:
@@ -76,7 +76,7 @@ def in_words(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def on_bit_views(function: Callable[..., Any], *xs: Any) -> Any:
-    """Apply a function that moves elements of one type, and computes nothing, to their `words`."""
+    """Apply a function that moves elements, and computes nothing, to their `bit_views`."""
     dtype = jnp.result_type(*xs)
     result = function(*bit_views([jnp.asarray(x, dtype) for x in xs]))
     return result if result.dtype == dtype else floats(result)

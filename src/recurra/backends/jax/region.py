@@ -20,9 +20,9 @@ from recurra.backends.jax.array_namespace import (
     bit_view,
     bit_views,
     floats,
-    in_words,
     number,
     on_bit_views,
+    through_bit_views,
 )
 from recurra.backends.jax.attention import masked_attention
 from recurra.backends.jax.devices import devices, ends_at_return, settle_at_exit, synchronize
@@ -65,7 +65,7 @@ class JaxMachine:
         return op.run(self.xp, env, *args)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        return floats(lax.fori_loop(lo, hi, in_words(body), bit_views(carry)))
+        return floats(lax.fori_loop(lo, hi, through_bit_views(body), bit_views(carry)))
 
     def while_loop(
         self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
@@ -99,7 +99,9 @@ class JaxMachine:
         """Use a conditional, not a loop of at most one step: XLA would hoist work out of a loop."""
         if isinstance(condition, bool):
             return body(carry) if condition else carry
-        return floats(lax.cond(condition, in_words(body), lambda same: same, bit_views(carry)))
+        return floats(
+            lax.cond(condition, through_bit_views(body), lambda same: same, bit_views(carry))
+        )
 
     def minimum(self, left: Any, right: Any) -> Any:
         return jnp.minimum(left, right)
@@ -241,7 +243,7 @@ class JaxBackend:
     def jit(self, plan: StoragePlan, region: Region) -> Any:
         first = 1 + times(region) + len(region.held)
         donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
-        return jax.jit(in_words(self.function(plan, region)), donate_argnums=donated)
+        return jax.jit(through_bit_views(self.function(plan, region)), donate_argnums=donated)
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         return with_x64(plan, self.traced(plan, region, finish))
@@ -249,7 +251,7 @@ class JaxBackend:
     def traced(self, plan: StoragePlan, region: Region, finish: Finish) -> Any:
         """Return the function of a program that is one region, compiled at its first launch."""
         launch = self.function(plan, region)
-        return jax.jit(in_words(whole_program(plan, region, launch, self.machine, finish)))
+        return jax.jit(through_bit_views(whole_program(plan, region, launch, self.machine, finish)))
 
     def accepts(self, array: object) -> bool:
         if type(array) is np.ndarray:

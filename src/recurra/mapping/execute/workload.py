@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from recurra.storage.mapping_problem import ProblemError
+from recurra.support.renamed_names import old_names
 
 Array = NDArray[np.generic]
 Compute = Callable[[Sequence[Array], Sequence[Array]], None]  # operands; writes the outputs
@@ -135,6 +136,10 @@ class Workload:
             f"{self.name}: {len(self.operations)} instructions, {len(sizes)} tensors of "
             f"{sum(sizes) / 2**20:.1f} MiB, the largest of {max(sizes, default=0) / 2**20:.1f} MiB"
         )
+
+
+if not TYPE_CHECKING:
+    __getattr__ = old_names(__name__, {"unmapped": "run_unmapped"})
 
 
 def run_unmapped(workload: Workload) -> tuple[Array, ...]:

@@ -27,6 +27,7 @@ from recurra.nest.problem import NestProblem, expect_problem
 from recurra.nest.state import WIDTH, Vector, vector
 from recurra.nest.target import VectorTarget, host_target
 from recurra.support import safetensors_file
+from recurra.support.renamed_names import old_names
 
 if TYPE_CHECKING:
     import jax
@@ -128,6 +129,10 @@ def load(path: Path) -> GreedyPolicy:
             facts=f"its first layer takes {len(weights['W0'])} numbers, not {inputs}",
         )
     return policy
+
+
+if not TYPE_CHECKING:
+    __getattr__ = old_names(__name__, {"shipped": "bundled_policy"})
 
 
 def bundled_policy(on: VectorTarget) -> Path | None:
