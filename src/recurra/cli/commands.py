@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
-from recurra.support.notices import tell_once
+from recurra.support.renamed_names import warn_renamed
 
 if TYPE_CHECKING:
     from recurra.transforms.compile_context import Pass
@@ -226,9 +226,8 @@ def _pass(name: str) -> Pass:
     from recurra.compiler.pipeline import PASSES
 
     by_name = {step.name: step for step in PASSES}
-    if name in RENAMED_PASSES:
-        now = RENAMED_PASSES[name]
-        tell_once(f"the pass {name} is called {now} now; the old name goes with the next release")
+    if (now := RENAMED_PASSES.get(name)) is not None:
+        warn_renamed(f"the pass {name}", now)
         name = now
     if name not in by_name:
         raise RecurraError(f"there is no pass {name!r}", facts=f"passes: {', '.join(by_name)}")

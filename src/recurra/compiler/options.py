@@ -100,7 +100,7 @@ RENAMED = {  # their old names, for one release
 def by_new_names(given: Mapping[str, object]) -> dict[str, object]:
     """Rename options with old names; each gives a DeprecationWarning."""
     for name in RENAMED.keys() & given.keys():
-        warn_renamed(f"the option {name}", RENAMED[name], stacklevel=4)
+        warn_renamed(f"the option {name}", RENAMED[name])
     return {RENAMED.get(name, name): x for name, x in given.items()}
 
 

@@ -6,11 +6,21 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 
+from recurra.errors import users_frame
+from recurra.support.notices import tell_once
 
-def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
-    """Warn that what was called `old` is called `new`; by default, at the line of the caller's."""
+
+def warn_renamed(old: str, new: str) -> None:
+    """Warn at the user's line that what was called `old` is called `new`; tell a command's user."""
     text = f"{old} is called {new} now; the old name goes with the next release"
-    warnings.warn(text, DeprecationWarning, stacklevel)
+    frame = users_frame()
+    if frame is None:
+        tell_once(text)
+        return
+    names = frame.f_globals  # Python shows a script's own warnings, each once for a line
+    seen = names.setdefault("__warningregistry__", {})
+    file, module = frame.f_code.co_filename, names.get("__name__")
+    warnings.warn_explicit(text, DeprecationWarning, file, frame.f_lineno, module, seen)
 
 
 def old_names(module: str, renamed: Mapping[str, str]) -> Callable[[str], object]:

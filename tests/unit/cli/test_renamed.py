@@ -64,8 +64,9 @@ def test_old_names_of_options_are_the_new_ones() -> None:
         x[t + 1] = x * 2.0
         rc.output(x=x)
     old: dict[str, Any] = {"swap": "host"}
-    with pytest.warns(DeprecationWarning, match="the option swap is called offload now"):
+    with pytest.warns(DeprecationWarning, match="the option swap is called offload now") as told:
         program = ctx.compile({T: 3}, backend="numpy", **old)
+    assert told[0].filename == __file__  # Python shows those of a user's own script
     assert any("offload: " in line for line in program.compiled.stages.decisions)
     with pytest.warns(DeprecationWarning, match="the option swap is called offload now"):
         around = compiling(**old)
@@ -93,3 +94,6 @@ def test_old_names_of_passes_run_the_new_ones(
     assert cli.main(["opt", str(graph), "-p", "canonicalize", "--sizes", "T=3"]) == 0
     assert old.out == capsys.readouterr().out
     assert "the pass simplify is called canonicalize now" in old.err
+    words = ["opt", str(graph), "-p", "canonicalize", "--sizes", "T=3", "--options", "held=2.0"]
+    assert cli.main(words) == 0
+    assert "the option held is called memory_price now" in capsys.readouterr().err
