@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from test_strip import QUICK, RANGES, WINDOWS, attention, attentions, by_hand, data
+from test_strip_mine import QUICK, RANGES, WINDOWS, attention, attentions, by_hand, data
 
 import recurra as rc
 from program_checks import oracle

@@ -330,7 +330,7 @@ def test_a_refusal_names_the_users_line() -> None:
         x = rc.input(rc.f32[()], domain=(t,), name="x")
         wide = x[0 : t + 1].expand(2, axis=0)
         rc.output(y=wide.reshape((t + 1) * 2).sum())
-    with pytest.raises(RecurraError, match=r"test_pad.py:\d+ +rc.output\(y=wide.reshape"):
+    with pytest.raises(RecurraError, match=r"test_pad_axes.py:\d+ +rc.output\(y=wide.reshape"):
         pad(ctx.graph, {"T": 4})
 
 

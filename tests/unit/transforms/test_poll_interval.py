@@ -163,4 +163,4 @@ def test_what_is_no_number_of_steps_is_refused(every: Any) -> None:
         f"a loop cannot ask every {every!r} steps whether rows go on"
     )
     assert "1 or more" in str(error.value)
-    assert "test_asking.py" in str(error.value)
+    assert "test_poll_interval.py" in str(error.value)

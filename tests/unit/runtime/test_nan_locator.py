@@ -20,7 +20,7 @@ def told(ctx: rc.Context, bounds: Mapping[Any, int], backend: str = "jax", **run
     program = ctx.compile(bounds, backend=backend, check="nan")
     with np.errstate(all="ignore"), pytest.raises(NotFiniteError) as e:
         program.run(**run)
-    return re.sub(r"(test_finite.py):\d+", r"\1", str(e.value))
+    return re.sub(r"(test_nan_locator.py):\d+", r"\1", str(e.value))
 
 
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
@@ -38,7 +38,7 @@ def test_the_whole_message(backend: str):
         rc.log(loss=height[0:B, i, 0:T].mean())
     assert told(ctx, {B: 2, I: 5, T: 6}, backend) == (
         "log makes -inf at b=0, i=2, t=4\n"
-        "  --> test_finite.py   height = x.log()\n"
+        "  --> test_nan_locator.py   height = x.log()\n"
         "  height: x is 0\n"
         "  it reaches loss is nan at i=2\n"
         "  hint: keep what log is given where it is finite (rc.maximum, rc.minimum, "
@@ -68,7 +68,7 @@ def test_what_a_choice_hides_is_not_named():
         z = rc.where(rc.value(i) > 2.5, x.sqrt() + y, y)  # sqrt(-1) at t=0
         rc.log(m=z[i, 0:T].sum())
     text = told(ctx, {I: 5, T: 3})
-    assert text.startswith("sqrt makes nan at t=0\n  --> test_finite.py   z = rc.where(")
+    assert text.startswith("sqrt makes nan at t=0\n  --> test_nan_locator.py   z = rc.where(")
     assert "x is -1\n  it reaches m is nan" in text
 
 
@@ -92,7 +92,7 @@ def test_gradients_are_named_by_the_line_that_they_are_of():
         rc.log(loss=loss)
     text = told(ctx, {I: 4})
     assert re.match(r"\w+ makes (inf|nan) at i=0, element \[0\]\n", text)
-    assert "--> test_finite.py   loss = ((w - 1.0).sqrt()" in text
+    assert "--> test_nan_locator.py   loss = ((w - 1.0).sqrt()" in text
     assert "reaches w_next is nan at i=0" in text
 
 
@@ -117,7 +117,9 @@ def test_a_state_that_grows():
         w[i + 1] = w * 1e3
         rc.output(last=w[I - 1])
     text = told(ctx, {I: 20})
-    assert re.match(r"mul makes inf at i=2\n  --> test_finite.py   w\[i \+ 1\] = w \* 1e3\n", text)
+    assert re.match(
+        r"mul makes inf at i=2\n  --> test_nan_locator.py   w\[i \+ 1\] = w \* 1e3\n", text
+    )
 
 
 def test_what_the_host_answers():
