@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import cache
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,7 +30,8 @@ os.environ["RECURRA_CACHE"] = "0"  # programs are compiled, also in processes th
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Native extensions are built once for all runs of the tests: that takes half a minute.
-os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "recurra-tests-cache")
+KEPT = os.path.join(tempfile.gettempdir(), "recurra-tests-cache")
+os.environ["XDG_CACHE_HOME"] = KEPT
 gc.set_threshold(100_000, 20, 50)
 # A shell has jobs in its background ignore Ctrl-C, and so would all processes that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,8 +39,23 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_collection_finish() -> None:
     """What was imported stays: the collector need not go through it again and again."""
+    _keep_what_xla_compiles()
     gc.collect()
     gc.freeze()
+
+
+def _keep_what_xla_compiles() -> None:
+    """Each program goes through our compiler; what XLA makes of equal HLO is kept by JAX on disk.
+
+    Not in processes that tests start: killed ones would leave half a file, of which JAX warns.
+    """
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    compilation_cache.reset_cache()
+    compilation_cache.set_cache_dir(os.path.join(KEPT, "jax"))
 
 
 class _Memory:
@@ -95,6 +112,20 @@ def no_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     """Kernels that were tuned on this machine have no part in tests; no folder is made for that."""
     nowhere = tmp_path_factory.getbasetemp() / f"kernels-{next(_NUMBERS)}"
     monkeypatch.setenv("RECURRA_KERNELS", str(nowhere))
+
+
+@pytest.fixture
+def program_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A test's own compilation cache. JAX keeps nothing: ours cannot write what JAX has read."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "cache"))
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
+    yield tmp_path / "cache"
+    jax.config.update("jax_enable_compilation_cache", True)
+    compilation_cache.reset_cache()
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backends.numpy.numpy_backend import NumpyMachine, WalkedNumpy
+from recurra.backends.numpy.numpy_backend import NumpyMachine
 from recurra.codegen.arena_views import View
+from walked_numpy import WalkedNumpy
 
 NOBODY = 0
 

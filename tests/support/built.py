@@ -1,12 +1,12 @@
-"""Where tests build native parts of the window: kept, and shared, since it takes half a minute."""
+"""Where tests build native parts of the window: in the tests' cache, where commands find them."""
 
-import tempfile
+import os
 from pathlib import Path
 
 from recurra.support import cxx_toolchain
 from recurra.window.native import native_build
 
-FOLDER = Path(tempfile.gettempdir()) / "recurra-window-tests"
+FOLDER = Path(os.environ["XDG_CACHE_HOME"]) / "recurra" / "native"
 PROGRAMS = Path(__file__).parent / "native"
 HEADERS = Path(native_build.__file__).parent
 

@@ -108,10 +108,3 @@ def parse_mix(text: str, layers: int) -> tuple[Pattern, ...]:
             hint=f"name {layers} at most; fewer are repeated",
         )
     return tuple(patterns[layer % len(patterns)] for layer in range(layers))
-
-
-def pattern_text(pattern: Pattern) -> str:
-    """Print a pattern, the inverse of `parse`: Sinks(4, 252) → `sinks:4+252`."""
-    numbers = "+".join(str(getattr(pattern, f.name)) for f in fields(pattern))
-    (name,) = (name for name, kind in PATTERNS.items() if kind is type(pattern))
-    return name + (f":{numbers}" if numbers else "")

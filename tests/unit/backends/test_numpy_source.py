@@ -14,7 +14,7 @@ from program_checks import Case
 from random_cases import QUICK
 from random_programs import programs
 from recurra.backends.bounded_int import ANY
-from recurra.backends.numpy.numpy_backend import NumpyBackend, WalkedNumpy
+from recurra.backends.numpy.numpy_backend import NumpyBackend
 from recurra.backends.numpy.python_source_writer import Writer
 from recurra.backends.numpy.region import written
 from recurra.backends.numpy.source_blocks import CodeBlock, Line, text_of
@@ -27,6 +27,7 @@ from recurra.ir.expr import SEED
 from recurra.ops.control import Foreign
 from recurra.runtime.host_executor import Execution
 from samples import OUTSIDE, SAMPLES, Sample
+from walked_numpy import WalkedNumpy
 
 
 def outputs(program: Program, backend: Any) -> dict[str, Any]:

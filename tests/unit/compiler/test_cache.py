@@ -27,9 +27,8 @@ from small_learner import learner
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / compilation_cache.OURS
+def folder(program_cache: Path) -> Path:
+    return program_cache / compilation_cache.OURS
 
 
 @wraps(compilation.compile_graph)

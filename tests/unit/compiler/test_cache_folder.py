@@ -140,12 +140,11 @@ def test_nothing_is_written_where_others_can(
 
 
 def test_a_program_that_others_can_write_is_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    program_cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "given"))
     want = program().run(seed=3)["norm"]
     assert told(capsys) == []
-    for path in (tmp_path / "given").rglob("*"):
+    for path in program_cache.rglob("*"):
         path.chmod(0o777)
     np.testing.assert_array_equal(program().run(seed=3)["norm"], want)
     assert len(told(capsys)) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,15 @@ def read(given: dict[str, Any], **changed: Any) -> config.DecoderConfig:
     return config.from_dict({**given, **changed})
 
 
+def text_of(pattern: patterns.Pattern) -> str:
+    """The inverse of `parse`."""
+    numbers = "+".join(map(str, astuple(pattern)))
+    (name,) = (name for name, kind in patterns.PATTERNS.items() if kind is type(pattern))
+    return name + (f":{numbers}" if numbers else "")
+
+
 def kinds(c: config.DecoderConfig) -> str:
-    return ",".join(patterns.pattern_text(layer.pattern) for layer in c.layers)
+    return ",".join(text_of(layer.pattern) for layer in c.layers)
 
 
 def test_llama():
@@ -210,7 +218,7 @@ def test_another_file_says_what_ends_a_text(tmp_path: Path):
 def test_patterns():
     words = "causal window:256 chunk:64 sinks:4+252 dilated:3 prefix:10 linear"
     for word in words.split():
-        assert patterns.pattern_text(patterns.parse(word)) == word
+        assert text_of(patterns.parse(word)) == word
     assert patterns.parse("sinks:4+252") == Sinks(4, 252)
     mix = patterns.parse_mix("window:8,chunk:4,causal", 4)
     assert mix == (SlidingWindow(8), Chunk(4), Causal(), SlidingWindow(8))

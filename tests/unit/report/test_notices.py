@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -48,9 +47,9 @@ def test_a_log_file_is_told_where_progress_is_asked_for(
     assert [x.split()[:2] for x in rest] == [["train", "1/1"]]
 
 
-def test_what_is_compiled_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("program_cache")
+def test_what_is_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = told_at_once(monkeypatch)
-    monkeypatch.setenv("RECURRA_CACHE", str(tmp_path))
     compiled = program(launch_steps=4)
     assert terminal.getvalue() == "recurra: compiling the program\n"
     compiled.run()

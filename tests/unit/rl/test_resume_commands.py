@@ -85,17 +85,15 @@ def compiled_once(monkeypatch: pytest.MonkeyPatch, programs: dict[str, Executabl
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("hasty_xla", "compiled_once")
+@pytest.mark.usefixtures("hasty_xla", "compiled_once", "program_cache")
 @pytest.mark.parametrize(("algo", "backend"), EVERY)
 def test_hints_work_when_they_are_pasted(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
     algo: str,
     backend: str,
 ):
     """Stopped twice, moved to a copy, gone on with to its end, and beyond."""
-    monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "cache"))
     how = ["--backend", backend, "--iterations", "8"]
     assert main(train(algo, tmp_path / "whole", *how)) == 0
     whole = learned(folder_of(tmp_path / "whole"))

@@ -171,16 +171,14 @@ def test_the_program_runs(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("hasty_xla")
+@pytest.mark.usefixtures("hasty_xla", "program_cache")
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 def test_one_iteration_is_saved_and_gone_on_with(
     tmp_path: Path,
     backend: str,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ):
     """A dim of one point is no loop, after which nothing lives on: it is compiled for two."""
-    monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "cache"))
     small = replace(SMALL, backend=backend)
     one = Path(train(replace(small, iterations=1, out=tmp_path / "one"))["run"])
     assert [row["step"] for row in RunFolder(one).rows()] == [1]

@@ -12,10 +12,11 @@ import recurra as rc
 from ended_rows import equal, same, seen
 from fuzzing import each, seeded_at_length
 from random_rows import expected, write
-from recurra.backends.numpy.numpy_backend import NumpyMachine, WalkedNumpy
+from recurra.backends.numpy.numpy_backend import NumpyMachine
 from recurra.codegen.host_program import ChunkLoop
 from recurra.cost.thresholds import MAX_POLLED_STEPS, MIN_POLLED_STEPS
 from recurra.runtime.executable import Executable
+from walked_numpy import WalkedNumpy
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 LIMITS = np.array([3.0, 9.0, 5.0], np.float32)

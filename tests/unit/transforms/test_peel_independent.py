@@ -1,4 +1,4 @@
-"""peel_independent: points that are given are computed at once, and nothing that is read of them changes."""
+"""peel_independent: given points are computed at once, and nothing that is read of them changes."""
 
 from __future__ import annotations
 

@@ -10,10 +10,11 @@ import pytest
 
 import recurra as rc
 from ended_rows import by_backend
-from recurra.backends.numpy.numpy_backend import NumpyBackend, NumpyMachine, WalkedNumpy
+from recurra.backends.numpy.numpy_backend import NumpyBackend, NumpyMachine
 from recurra.backends.torch import region
 from recurra.codegen.region_function import argument_types, region_function
 from recurra.errors import DomainError
+from walked_numpy import WalkedNumpy
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 LIMITS = np.array([3.0, 6.0, 5.0], np.float32)

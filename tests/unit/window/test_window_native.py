@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from built import FOLDER, build_stress
 from random_tasks import drive, in_order, programs, random_program
 from recurra.cli import main
+from recurra.support import native_extension
 from recurra.support.cxx_toolchain import BuildError
 from recurra.support.notices import tell_once
 from recurra.window import MEMORY, Executor, Segment, Task, Window, WindowError
 from recurra.window.history_checker import violations
-from recurra.window.native.native_build import build, find_build
+from recurra.window.native.native_build import WINDOW, build
 from recurra.window.native.native_window import NativeWindow, is_available, load
 from recurra.window.python_window import Scheduler
 
@@ -147,7 +148,7 @@ def test_without_a_compiler_it_says_so(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    assert find_build() is None
+    assert native_extension.find(WINDOW) is None
     assert main(["window", "build"]) == 1
     assert "there is no C++ compiler" in capsys.readouterr().err
 

@@ -15,7 +15,6 @@ from recurra.backends.region_cache import LazyFunction
 from recurra.codegen.arena_views import View
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.region import Region
-from recurra.codegen.region_function import region_function
 from recurra.codegen.single_launch import Finish, WholeProgram
 from recurra.cost.target import PLAIN
 from recurra.ir.statement import Statement
@@ -169,10 +168,3 @@ class NumpyBackend(NumpyArrays):
 
     def argument(self, array: Any) -> np.ndarray:
         return array if isinstance(array, np.ndarray) else self.from_dlpack(array)
-
-
-class WalkedNumpy(NumpyArrays):
-    """Regions that are interpreted at every launch: the oracle of the generated source."""
-
-    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return without_warnings(region_function(plan, region, self.machine))

@@ -22,11 +22,6 @@ TORCH = Extension(
 )
 
 
-def find_build(folder: Path | None = None, extension: Extension = WINDOW) -> Path | None:
-    """Return the module for this Python, processor, compiler and source, if it is built."""
-    return native_extension.find(extension, folder)
-
-
 def build(folder: Path | None = None, extension: Extension = WINDOW) -> Path:
     """Return the module, compiled if needed; raise as `native_extension.build`."""
     return native_extension.build(extension, folder)
