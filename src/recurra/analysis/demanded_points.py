@@ -256,6 +256,8 @@ def _comparisons(condition: Expr) -> int:
 
 def _joined(left: Expr, right: Expr) -> Expr:
     """The disjunction, without redundant parts: x | (x & y) is x, and x | ~x is true."""
+    if left in (right, FALSE):
+        return right
     parts = [
         p for c in (left, right) for p in (c.args if isinstance(c, Logic) and c.op == "|" else (c,))
     ]

@@ -266,12 +266,16 @@ class _Levels:
                 return None
             kinds.append(kind)
         level: list[int] = []
+        ranges = {s: self.range_key(s, dim) for s in stmts}
+
+        def must_wait(dependence: Dependence, source: int | None, sink: int | None) -> int:
+            same = source == sink and ranges[dependence.source] == ranges[dependence.sink]
+            return 1 if source and not (same and self.has_lag(dependence, dim, source)) else 0
 
         def earliest(part: int, sign: int | None) -> int:
             """The first level at which a part can run in this direction."""
             sources = ((e, part_of[e.source]) for e in into[part])
-            waits = (level[k] + self.must_wait(e, kinds[k], sign, dim) for e, k in sources)
-            return max(waits, default=0)
+            return max((level[k] + must_wait(e, kinds[k], sign) for e, k in sources), default=0)
 
         free = {
             k
@@ -288,7 +292,7 @@ class _Levels:
             kind={s: kinds[k] for s, k in part_of.items()},
             free=[parts[k][0] for k in reversed(range(len(parts))) if k in free],
             weight=self.weight,
-            must_wait=lambda e, source, sink: self.must_wait(e, source, sink, dim),
+            must_wait=must_wait,
         )
         placement.sink()
         for k in free:
@@ -345,17 +349,10 @@ class _Levels:
                 out.append((e.sink, e.source, Lag(0, 0)))
         return out
 
-    def must_wait(
-        self, dependence: Dependence, source: int | None, sink: int | None, dim: str
-    ) -> int:
-        """1 if the sink's loop must wait for the source's to end, for two directions; else 0."""
-        if not source:
-            return 0
-        keys = {self.range_key(s, dim) for s in (dependence.source, dependence.sink)}
-        if source != sink or len(keys) > 1:
-            return 1
-        x = self.signed(dependence, dim, source)
-        return 1 if x is None or x.low is None else 0
+    def has_lag(self, dependence: Dependence, dim: str, sign: int) -> bool:
+        """Tell whether a least lag is known: else the sink's loop waits for the source's to end."""
+        x = self.signed(dependence, dim, sign)
+        return x is not None and x.low is not None
 
     def expand(
         self, group: _Group, edges: list[Dependence], left: dict[str, set[str]], dim: str
