@@ -19,7 +19,7 @@ from random_damage import contents, damaged_bytes, damaged_json, damaged_text
 from recurra.checkpoint import checkpoint
 from recurra.cli import main
 from recurra.errors import Interrupted, RecurraError
-from recurra.llm.init import init
+from recurra.llm.init import init_model
 from recurra.nest import catalogue, kernel_store
 from recurra.nest.kernel_store import StoredNest
 from recurra.nest.loops import scheduled
@@ -223,7 +223,7 @@ def test_damaged_runs_long(runs: Runs, what: str, seeds: range) -> None:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    init("llama-3.2-1b", folder, small=True)
+    init_model("llama-3.2-1b", folder, small=True)
     return folder
 
 

@@ -49,10 +49,10 @@ def of_environments(_: Path) -> dict[str, Any]:
 
 def of_decoding(folder: Path) -> dict[str, Any]:
     from recurra.llm.generate import Generator
-    from recurra.llm.init import init
+    from recurra.llm.init import init_model
     from recurra.llm.sampling import Sampling
 
-    init("gemma-2", folder / "models" / "tiny", small=True)
+    init_model("gemma-2", folder / "models" / "tiny", small=True)
     g = Generator(folder / "models" / "tiny", backend="numpy")
     return {"Generator": Generator, "Sampling": Sampling, "g": g}
 

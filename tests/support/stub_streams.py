@@ -11,7 +11,7 @@ from built import FOLDER
 from random_tasks import random_program
 from recurra.window import KernelError, Segment, Task
 from recurra.window.history_checker import events, violations
-from recurra.window.streams import GpuKernel, StreamLaunch, Streams, stub
+from recurra.window.stream_issuer import GpuKernel, StreamLaunch, Streams, stub
 
 
 def issue(

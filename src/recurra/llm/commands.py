@@ -39,12 +39,12 @@ class Init:
     """Print what was written as one JSON object."""
 
     def __call__(self) -> int:
-        from recurra.llm.init import init
+        from recurra.llm.init import init_model
 
         name, small = self.config, self.tiny
         if name is None:
             name, small = "llama-3.2-1b", True
-        c = init(name, self.out, small=small, dtype=self.dtype, seed=self.seed)
+        c = init_model(name, self.out, small=small, dtype=self.dtype, seed=self.seed)
         size = sum(p.stat().st_size for p in self.out.glob("*.safetensors"))
         if self.json:
             print(json.dumps({"folder": str(self.out), "model": str(c), "bytes": size}))

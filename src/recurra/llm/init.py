@@ -17,6 +17,7 @@ from recurra.llm.tensor_files import INDEX, ONE
 from recurra.llm.weights import DTYPES, WeightPart, parts
 from recurra.support import atomic_write
 from recurra.support.optional_packages import needed_by
+from recurra.support.renamed_names import old_names
 from recurra.support.safetensors_file import write
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ SPECIAL = ("<s>", "</s>", "<pad>")  # bos, eos, pad
 SHARD = 2_000_000_000  # the most bytes of a file, unless one tensor is larger
 
 
-def init(
+def init_model(
     name: str,
     out: str | Path,
     *,
@@ -129,3 +130,7 @@ def random_weights(
 
 def _write(path: Path, content: object) -> None:
     atomic_write.save(path, json.dumps(content, indent=2) + "\n")
+
+
+if not TYPE_CHECKING:
+    __getattr__ = old_names(__name__, {"init": "init_model"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from recurra.support.renamed_names import warn_renamed
+from recurra.support.renamed_names import old_module, warn_renamed
 
 if TYPE_CHECKING:
     from recurra.nest.actions import PAPER, Actions
@@ -45,8 +45,11 @@ _RENAMED_MODULES = {
     "native": "executable_memory",
     "scopes": "register_scopes",
     "standard": "default_schedule",
+    "state": "observation",
     "team": "threads",
 }
+
+old_module("recurra.nest.state", "recurra.nest.observation")
 
 
 def __getattr__(name: str) -> object:

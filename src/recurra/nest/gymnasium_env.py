@@ -19,9 +19,9 @@ from recurra.errors import RecurraError
 from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, measure_peak
+from recurra.nest.observation import WIDTH, Vector, state_graph, vector
 from recurra.nest.problem import NestProblem
 from recurra.nest.search import Evaluate
-from recurra.nest.state import WIDTH, Vector, graph, vector
 from recurra.nest.target import host_target
 
 ID = "LoopNest-v0"
@@ -115,7 +115,7 @@ class LoopNestEnv(gymnasium.Env[Vector, np.int64]):
     def render(self) -> str:
         """Return the nest, its GFLOPS and its graph as text."""
         assert self.nest is not None, "reset() comes first"
-        return f"{self.nest}\n{self.gflops:.1f} GFLOPS\n\n{graph(self.nest)}"
+        return f"{self.nest}\n{self.gflops:.1f} GFLOPS\n\n{state_graph(self.nest)}"
 
 
 def _actions(option: Actions | str) -> Actions:

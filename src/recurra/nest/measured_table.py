@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from recurra.errors import RecurraError
 from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, scheduled, untiled
+from recurra.nest.observation import WIDTH, Vector, loop_row
 from recurra.nest.problem import NestProblem
 from recurra.nest.search import Evaluate, reachable
-from recurra.nest.state import WIDTH, Vector, loop_row
 from recurra.nest.text import parse
 from recurra.support import atomic_write, json_text
 

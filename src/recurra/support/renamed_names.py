@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
 
 from recurra.errors import users_frame
 from recurra.support.notices import tell_once
@@ -33,3 +35,16 @@ def old_names(module: str, renamed: Mapping[str, str]) -> Callable[[str], object
         return getattr(sys.modules[module], renamed[name])
 
     return find
+
+
+def old_module(old: str, new: str) -> None:
+    """Let a module be imported by its old name, too; what is taken from it is the new one's."""
+
+    def find(name: str) -> object:
+        if name.startswith("__"):  # Python itself asks
+            raise AttributeError(name)
+        warn_renamed(old, new)
+        return getattr(import_module(new), name)
+
+    sys.modules[old] = module = ModuleType(old)
+    vars(module)["__getattr__"] = find

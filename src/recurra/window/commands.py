@@ -23,7 +23,6 @@ from recurra.support.optional_packages import needed_by
 from recurra.window import paper_comparison
 from recurra.window.gpu import GPUS, Gpu
 from recurra.window.hlo import read_hlo
-from recurra.window.kernel import Trace, parse
 from recurra.window.kineto import read_profile
 from recurra.window.policies import POLICIES
 from recurra.window.profile import profile_trace
@@ -31,6 +30,7 @@ from recurra.window.simulate import simulate
 from recurra.window.simulated_gpu import LaunchCosts, SimulatedGpu
 from recurra.window.task import WindowError
 from recurra.window.timeline import expect_timeline
+from recurra.window.trace import Trace, parse
 
 if TYPE_CHECKING:
     from recurra.window.torch.block import Block

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.window.kernel import WARP, Kernel
 from recurra.window.task import WindowError
+from recurra.window.trace import WARP, Kernel
 
 Counts = NDArray[np.int64]
 

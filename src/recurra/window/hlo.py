@@ -18,8 +18,8 @@ from recurra.hlo.dataflow import FlowStep, ValueFlow, flow
 from recurra.hlo.module import HloInstruction, HloModule, Path, read_module
 from recurra.hlo.protobuf import HloError, Message
 from recurra.window.gpu import BLOCK, TILE, Gpu
-from recurra.window.kernel import Kernel, Trace
 from recurra.window.task import Segment, WindowError
+from recurra.window.trace import Kernel, Trace
 
 ALIGN = 256  # of the addresses of values
 MOST = 20_000  # kernels of a trace

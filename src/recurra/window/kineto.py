@@ -21,8 +21,8 @@ from typing import Any
 
 from recurra.support import json_text
 from recurra.window.gpu import Gpu
-from recurra.window.kernel import Kernel, Trace
 from recurra.window.task import Segment, WindowError
+from recurra.window.trace import Kernel, Trace
 
 TOKEN = 64  # bytes of the segment that represents a kernel's end
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")

@@ -10,8 +10,8 @@ import heapq
 from collections.abc import Sequence
 from enum import Enum
 
-from recurra.window.kernel import dependences
 from recurra.window.task import Task
+from recurra.window.trace import dependences
 
 
 class _Ended(Enum):

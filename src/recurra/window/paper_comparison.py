@@ -16,10 +16,10 @@ from functools import lru_cache
 from statistics import fmean, geometric_mean
 
 from recurra.window.gpu import TABLE_V
-from recurra.window.kernel import Trace
 from recurra.window.simulate import simulate
 from recurra.window.simulated_gpu import LaunchCosts, SimulatedGpu
 from recurra.window.synthetic import Chains
+from recurra.window.trace import Trace
 
 # Section V. Bodies are chains: five to eleven of them move independently between contacts.
 PHYSICS = (

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recurra.report.html import table_html
-from recurra.window.kernel import Trace
 from recurra.window.simulate import simulate
 from recurra.window.simulated_gpu import SimulatedGpu
+from recurra.window.trace import Trace
 
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # least blocks of each class of kernels
 BAR = 40

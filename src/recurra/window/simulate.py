@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from recurra.window.kernel import Kernel, Trace
 from recurra.window.policies import POLICIES
 from recurra.window.simulated_gpu import SimulatedGpu, Simulation
 from recurra.window.task import WindowError
 from recurra.window.timeline import TimelineRun
+from recurra.window.trace import Kernel, Trace
 
 
 def simulate(trace: Trace, policy: str, machine: SimulatedGpu | None = None) -> TimelineRun:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.window.gpu import GPUS, Gpu, Residency, expect_fits, need
-from recurra.window.kernel import Kernel, Trace
 from recurra.window.task import WindowError
 from recurra.window.timeline import KernelSpan, TimelineRun
+from recurra.window.trace import Kernel, Trace
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import math
 import random
 from dataclasses import dataclass
 
-from recurra.window.kernel import Kernel, Trace
 from recurra.window.task import Segment, WindowError
+from recurra.window.trace import Kernel, Trace
 
 BUFFER = 4096  # bytes of every result
 

@@ -46,6 +46,8 @@ def test_old_names_are_the_new_ones(old: str, new: str) -> None:
     [
         ("nest.agents.policy", "shipped", "bundled_policy"),
         ("mapping.execute.workload", "unmapped", "run_unmapped"),
+        ("nest.observation", "graph", "state_graph"),
+        ("llm.init", "init", "init_model"),
     ],
 )
 def test_old_names_of_functions_are_the_new_ones(module: str, old: str, new: str) -> None:
@@ -54,6 +56,23 @@ def test_old_names_of_functions_are_the_new_ones(module: str, old: str, new: str
         assert getattr(within, old) is getattr(within, new)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = within.nothing
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("window.kernel", "window.trace", "parse"),
+        ("window.streams", "window.stream_issuer", "Streams"),
+        ("nest.state", "nest.observation", "vector"),
+    ],
+)
+def test_modules_are_imported_by_their_old_names(old: str, new: str, name: str) -> None:
+    within = importlib.import_module(f"recurra.{old}")
+    with pytest.warns(DeprecationWarning, match=rf"{old} is called recurra\.{new} now") as told:
+        found = getattr(within, name)
+    assert told[0].filename == __file__
+    assert found is getattr(importlib.import_module(f"recurra.{new}"), name)
+    assert callable(rc.window.kernel)  # the decorator, and no module
 
 
 def test_old_names_of_options_are_the_new_ones() -> None:

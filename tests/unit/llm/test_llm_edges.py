@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from recurra import cli
 from recurra.errors import RecurraError
 from recurra.llm.generate import Generator, as_prompt_list
-from recurra.llm.init import byte_tokenizer, init
+from recurra.llm.init import byte_tokenizer, init_model
 from recurra.llm.sampling import Sampling
 from recurra.llm.tokenization import StreamingDetokenizer
 from recurra.llm.weights import is_finite
@@ -27,7 +27,7 @@ from recurra.llm.weights import is_finite
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("models") / "tiny"
-    init("llama-3.2-1b", out, small=True)
+    init_model("llama-3.2-1b", out, small=True)
     return out
 
 

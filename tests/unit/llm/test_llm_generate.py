@@ -17,7 +17,7 @@ from recurra import cli
 from recurra.errors import RecurraError
 from recurra.llm import oracle, weights
 from recurra.llm.generate import Generator, Request, with_patterns
-from recurra.llm.init import init
+from recurra.llm.init import init_model
 from recurra.llm.patterns import Prefix
 from recurra.llm.program import write
 from recurra.llm.sampling import Sampling
@@ -127,7 +127,7 @@ def test_fewer_repetitions_are_those_of_transformers(tmp_path: Path):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("models") / "tiny"
-    init("llama-3.2-1b", out, small=True)
+    init_model("llama-3.2-1b", out, small=True)
     return out
 
 
@@ -378,7 +378,7 @@ def test_models_that_are_wrong_are_one_sentence(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    init("llama-3.2-1b", tmp_path / "m", small=True)
+    init_model("llama-3.2-1b", tmp_path / "m", small=True)
     damage(tmp_path / "m", what)
     if what == "memory":
         monkeypatch.setattr(weights, "free_bytes", lambda: 1)

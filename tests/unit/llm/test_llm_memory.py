@@ -10,7 +10,7 @@ import pytest
 
 from process_memory import numbers
 from recurra.llm import config as configs
-from recurra.llm.init import init, save
+from recurra.llm.init import init_model, save
 
 pytestmark = pytest.mark.slow
 SIZES = {"num_hidden_layers": 16, "num_attention_heads": 6, "num_key_value_heads": 2}
@@ -33,7 +33,7 @@ print(g.weights.nbytes, peak())
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two models of one kind; the weights of one take some 50 MB in bf16, of the other nothing."""
     folder = tmp_path_factory.mktemp("models")
-    init("llama-3.2-1b", folder / "first", small=True)
+    init_model("llama-3.2-1b", folder / "first", small=True)
     given = json.loads((folder / "first" / configs.FILE).read_text())
     for name, widths in {"wide": WIDE, "narrow": NARROW}.items():
         out = folder / name

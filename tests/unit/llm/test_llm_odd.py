@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from recurra import cli
 from recurra.errors import RecurraError
 from recurra.llm.generate import Generator, Request
-from recurra.llm.init import init
+from recurra.llm.init import init_model
 from recurra.llm.sampling import Sampling
 
 INF, NAN = float("inf"), float("nan")
@@ -30,7 +30,7 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("models") / "tiny"
-    init("llama-3.2-1b", out, small=True)
+    init_model("llama-3.2-1b", out, small=True)
     return out
 
 

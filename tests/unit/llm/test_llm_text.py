@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models
 from recurra.errors import RecurraError
 from recurra.llm import config as configs
 from recurra.llm.generate import Generator
-from recurra.llm.init import byte_tokenizer, init
+from recurra.llm.init import byte_tokenizer, init_model
 from recurra.llm.tokenization import StreamingDetokenizer, encode, tokenizer
 
 BYTES = byte_tokenizer()
@@ -87,7 +87,7 @@ def test_special_tokens_are_not_text():
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path):
-    c = init("llama-2", tmp_path, small=True)
+    c = init_model("llama-2", tmp_path, small=True)
     assert tokenizer(tmp_path, c).decode([3]) == "!"
     small: Any = configs.from_dict(configs.read_json(tmp_path / "config.json") | {"vocab_size": 99})
     with pytest.raises(RecurraError) as error:
@@ -154,7 +154,7 @@ def test_a_prompt_that_ends_in_bytes_is_not_said_again():
 
 
 def test_what_a_tokenizer_was_last_used_with_does_not_cut_prompts(tmp_path: Path):
-    c = init("llama-2", tmp_path, small=True)
+    c = init_model("llama-2", tmp_path, small=True)
     plain = encode(tokenizer(tmp_path, c), "Once upon a time")
     own = tokenizer(tmp_path, c)
     own.enable_truncation(5)
@@ -165,7 +165,7 @@ def test_what_a_tokenizer_was_last_used_with_does_not_cut_prompts(tmp_path: Path
 
 def test_added_tokens_may_be_beyond_the_embeddings(tmp_path: Path):
     """As the token of an image that the tokenizer of Gemma 3's text models has."""
-    c = init("llama-2", tmp_path, small=True)
+    c = init_model("llama-2", tmp_path, small=True)
     own = tokenizer(tmp_path, c)
     own.add_special_tokens(["<image>"])
     own.save(str(tmp_path / "tokenizer.json"))
@@ -177,7 +177,7 @@ def test_added_tokens_may_be_beyond_the_embeddings(tmp_path: Path):
 
 def test_a_tokenizer_that_is_read_and_cannot_be_used_is_refused(tmp_path: Path):
     """Its template names a token of which it says nothing: the library panics."""
-    c = init("llama-2", tmp_path, small=True)
+    c = init_model("llama-2", tmp_path, small=True)
     file = tmp_path / "tokenizer.json"
     given = json.loads(file.read_text())
     assert given["post_processor"]["special_tokens"]

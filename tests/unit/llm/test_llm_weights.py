@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from recurra.errors import RecurraError
 from recurra.llm import config as configs
 from recurra.llm import tensor_files, weights
-from recurra.llm.init import init, save
+from recurra.llm.init import init_model, save
 from recurra.llm.presets import PRESETS, preset
 from recurra.llm.tensor_files import INDEX, ONE, entries
 
@@ -25,7 +25,7 @@ UP = "model.layers.1.mlp.up_proj.weight"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    init("qwen-2", tmp_path / "model", small=True)
+    init_model("qwen-2", tmp_path / "model", small=True)
     return tmp_path / "model"
 
 
@@ -82,8 +82,8 @@ def test_every_part_is_filled_once(name: str):
 
 
 def test_sharded_files_say_the_same(tmp_path: Path):
-    init("gemma-3", tmp_path / "one", small=True)
-    init("gemma-3", tmp_path / "many", small=True, shard=100_000)
+    init_model("gemma-3", tmp_path / "one", small=True)
+    init_model("gemma-3", tmp_path / "many", small=True, shard=100_000)
     assert len(list((tmp_path / "many").glob("model-*.safetensors"))) > 3
     one, many = (weights.load(tmp_path / n).arrays for n in ("one", "many"))
     assert one.keys() == many.keys()
@@ -92,8 +92,8 @@ def test_sharded_files_say_the_same(tmp_path: Path):
 
 
 def test_types(tmp_path: Path):
-    init("llama-3.2-1b", tmp_path / "b", small=True, dtype="bf16")
-    init("llama-3.2-1b", tmp_path / "f", small=True)
+    init_model("llama-3.2-1b", tmp_path / "b", small=True, dtype="bf16")
+    init_model("llama-3.2-1b", tmp_path / "f", small=True)
     b, f = weights.load(tmp_path / "b"), weights.load(tmp_path / "f")
     as_bf16 = weights.load(tmp_path / "f", "bf16")
     assert as_bf16.nbytes * 2 == f.nbytes
@@ -157,7 +157,7 @@ def test_wrong_files_are_named(tmp_path: Path, folder: Path):
     ],
 )
 def test_a_wrong_index_is_told(tmp_path: Path, file: str, message: str):
-    init("llama-3.2-1b", tmp_path / "m", small=True, shard=200_000)
+    init_model("llama-3.2-1b", tmp_path / "m", small=True, shard=200_000)
     index = json.loads((tmp_path / "m" / INDEX).read_text())
     index["weight_map"]["model.norm.weight"] = file
     (tmp_path / "m" / INDEX).write_text(json.dumps(index))
@@ -252,9 +252,9 @@ def test_init_is_told_what_is_wrong(tmp_path: Path, folder: Path):
     with pytest.raises(
         RecurraError, match="there is no configuration 'llama'\n  there are llama-2"
     ):
-        init("llama", tmp_path / "x")
+        init_model("llama", tmp_path / "x")
     with pytest.raises(RecurraError, match="has a model already"):
-        init("qwen-2", folder, small=True)
+        init_model("qwen-2", folder, small=True)
 
 
 def test_presets_are_models():

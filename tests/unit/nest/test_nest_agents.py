@@ -33,7 +33,7 @@ from recurra.nest.einsum import from_sizes
 from recurra.nest.llvm import LlvmKernel
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.measured_table import Table, tabulate
-from recurra.nest.state import WIDTH
+from recurra.nest.observation import WIDTH
 from recurra.nest.target import AVX2, AVX512, VectorTarget, runnable
 from recurra.support import safetensors_file
 

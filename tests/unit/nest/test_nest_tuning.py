@@ -20,9 +20,9 @@ from recurra.nest.agents.vector_env import VectorEnv
 from recurra.nest.gymnasium_env import LoopNestEnv
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measured_table import Table, load, tabulate
+from recurra.nest.observation import state_graph, vector
 from recurra.nest.problem import NestProblem
 from recurra.nest.search import SEARCHES, FoundNest, reachable, search_nests, strategy
-from recurra.nest.state import graph, vector
 
 MATMUL = catalogue.matmul(256, 256, 128)
 FEW = Actions((4, 8), max_loops=10, steps=4)
@@ -42,7 +42,7 @@ def stub_of(problem: NestProblem) -> Callable[[Nest], float]:
 
 def test_the_graph_prints() -> None:
     """Figure 5, for i = m, j = k, k = n."""
-    assert str(graph(untiled(MATMUL))) == (
+    assert str(state_graph(untiled(MATMUL))) == (
         "L0: for m in 256 -> L1; strides: A 256, T 128  <<<\n"
         "L1: for k in 256 -> L2; strides: A 1, B 128\n"
         "L2: for n in 128 -> compute; strides: B 1, T 1\n"
@@ -73,7 +73,7 @@ def test_the_vector() -> None:
 
 def test_the_vector_is_the_graph_in_numbers() -> None:
     for nest in list(reachable(untiled(MATMUL), FEW))[::7]:
-        v, g = vector(nest, 10), graph(nest)
+        v, g = vector(nest, 10), state_graph(nest)
         for k, (name, _) in enumerate(g.loops):
             strides = [s for loop, _, s in g.strides if loop == name]
             counted = np.bincount([(s - 1).bit_length() for s in strides], minlength=16)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recurra.cli import main
-from recurra.window.kernel import parse
+from recurra.window.trace import parse
 
 TRACE = """\
 # two

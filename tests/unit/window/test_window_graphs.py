@@ -11,7 +11,7 @@ import pytest
 from built import FOLDER
 from recurra.window import KernelError, Segment, Task
 from recurra.window.native.native_build import STREAMS, build
-from recurra.window.streams import GpuKernel, StreamLaunch, Streams, stub
+from recurra.window.stream_issuer import GpuKernel, StreamLaunch, Streams, stub
 from stub_streams import broken, flat, let_go_in_time, same_kernels, segments, send
 
 pytestmark = pytest.mark.needs_compiler

@@ -10,10 +10,10 @@ import torch
 from recurra.window import WindowError
 from recurra.window.gpu import GPUS
 from recurra.window.history_checker import conflicts
-from recurra.window.kernel import Trace
 from recurra.window.task import Task
 from recurra.window.torch.lower import lower
 from recurra.window.torch.record import RecordedOperator, record_operators
+from recurra.window.trace import Trace
 from recurra.window.workloads import NAMES, make
 
 GPU = GPUS["rtx3070"]

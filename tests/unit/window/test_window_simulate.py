@@ -17,13 +17,13 @@ from recurra.window import Segment, Task, WindowError
 from recurra.window.gpu import GPUS, Gpu, Residency, need
 from recurra.window.hardware import HardwareWindow
 from recurra.window.history_checker import conflicts, events, violations
-from recurra.window.kernel import Kernel, Trace, dependences, parse
 from recurra.window.policies import POLICIES, assign_streams
 from recurra.window.profile import parallelism, profile_trace
 from recurra.window.simulate import persistent_blocks, simulate
 from recurra.window.simulated_gpu import LaunchCosts, SimulatedGpu
 from recurra.window.synthetic import Chains
 from recurra.window.timeline import TimelineRun, lanes_of
+from recurra.window.trace import Kernel, Trace, dependences, parse
 
 SMALL = Gpu("small", sms=3, ghz=1.0, warps=16, ctas=4, registers=32768, shared=32768)
 

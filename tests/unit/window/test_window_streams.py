@@ -17,7 +17,7 @@ from random_tasks import random_program
 from recurra.window import KernelError, Segment, Task, WindowError
 from recurra.window.history_checker import conflicts, events, violations
 from recurra.window.native.native_build import STREAMS, build
-from recurra.window.streams import GpuKernel, StreamLaunch, Streams, cuda, stub
+from recurra.window.stream_issuer import GpuKernel, StreamLaunch, Streams, cuda, stub
 from stub_streams import broken, issue, let_go_in_time, segments
 
 pytestmark = pytest.mark.needs_compiler
@@ -179,7 +179,7 @@ IN_FLIGHT = """
 import os, sys
 from pathlib import Path
 from recurra.window import Segment, Task, WindowError
-from recurra.window.streams import GpuKernel, Streams, stub
+from recurra.window.stream_issuer import GpuKernel, Streams, stub
 folder = Path(sys.argv[1])
 driver = stub(folder)
 issuer = Streams(driver, 8, 2, folder=folder)

@@ -23,8 +23,8 @@ from recurra.nest import kernel_store
 from recurra.nest.actions import Actions
 from recurra.nest.einsum import from_sizes
 from recurra.nest.loops import Nest, untiled
+from recurra.nest.observation import WIDTH, Vector, vector
 from recurra.nest.problem import NestProblem, expect_problem
-from recurra.nest.state import WIDTH, Vector, vector
 from recurra.nest.target import VectorTarget, host_target
 from recurra.support import safetensors_file
 from recurra.support.renamed_names import old_names

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from recurra.nest.agents.policy import features
 from recurra.nest.gymnasium_env import ID, LoopNestEnv
 from recurra.nest.measured_table import Table
-from recurra.nest.state import Vector
+from recurra.nest.observation import Vector
 from recurra.support.optional_packages import needed_by
 
 LOGITS, VALUES = "action_dist_inputs", "qf_preds"  # RLlib's names of the masked outputs

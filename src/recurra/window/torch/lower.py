@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recurra.window.gpu import BLOCK, TILE, Gpu
-from recurra.window.kernel import Kernel, Trace
 from recurra.window.torch.record import RecordedOperator, Shape
+from recurra.window.trace import Kernel, Trace
 
 
 @dataclass(frozen=True)

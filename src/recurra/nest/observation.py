@@ -9,12 +9,14 @@ through at distances 2^(b-1) < d <= 2^b, for bins b = 0 .. 15.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recurra.nest.loops import Nest
 from recurra.nest.problem import NestProblem, TensorAccess
+from recurra.support.renamed_names import old_names
 
 BINS = 16
 WIDTH = 4 + BINS
@@ -48,7 +50,7 @@ class StateGraph:
         return "\n".join([*lines, *(f"{a} -> {b}" for a, b in self.flow)])
 
 
-def graph(nest: Nest) -> StateGraph:
+def state_graph(nest: Nest) -> StateGraph:
     """Return the paper's graph of a nest."""
     p = nest.problem
     names = [f"L{k}" for k in range(len(nest.loops))]
@@ -97,3 +99,7 @@ def loop_row(problem: NestProblem, index: str, compute: bool, step: int, extent:
         if stride := t.steps.get(index, 0) * step:
             row[4 + min(BINS - 1, (abs(stride) - 1).bit_length())] += 1
     return row
+
+
+if not TYPE_CHECKING:
+    __getattr__ = old_names(__name__, {"graph": "state_graph"})
