@@ -49,7 +49,8 @@ _RENAMED_MODULES = {
     "team": "threads",
 }
 
-old_module("recurra.nest.state", "recurra.nest.observation")
+for _old, _new in _RENAMED_MODULES.items():
+    old_module(f"{__name__}.{_old}", f"{__name__}.{_new}")
 
 
 def __getattr__(name: str) -> object:

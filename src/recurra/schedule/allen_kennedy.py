@@ -269,8 +269,9 @@ class _Levels:
         ranges = {s: self.range_key(s, dim) for s in stmts}
 
         def must_wait(dependence: Dependence, source: int | None, sink: int | None) -> int:
+            """1 if the sink's loop begins when the source's has ended; 0 if both are one loop."""
             same = source == sink and ranges[dependence.source] == ranges[dependence.sink]
-            return 1 if source and not (same and self.has_lag(dependence, dim, source)) else 0
+            return 1 if source and not (same and self.has_least_lag(dependence, dim, source)) else 0
 
         def earliest(part: int, sign: int | None) -> int:
             """The first level at which a part can run in this direction."""
@@ -349,8 +350,8 @@ class _Levels:
                 out.append((e.sink, e.source, Lag(0, 0)))
         return out
 
-    def has_lag(self, dependence: Dependence, dim: str, sign: int) -> bool:
-        """Tell whether a least lag is known: else the sink's loop waits for the source's to end."""
+    def has_least_lag(self, dependence: Dependence, dim: str, sign: int) -> bool:
+        """Tell whether a shift can carry the dependence within one loop in this direction."""
         x = self.signed(dependence, dim, sign)
         return x is not None and x.low is not None
 

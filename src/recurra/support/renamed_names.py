@@ -42,7 +42,7 @@ def old_module(old: str, new: str) -> None:
 
     def find(name: str) -> object:
         if name.startswith("__"):  # Python itself asks
-            raise AttributeError(name)
+            raise AttributeError(f"module {old!r} has no attribute {name!r}")
         warn_renamed(old, new)
         return getattr(import_module(new), name)
 

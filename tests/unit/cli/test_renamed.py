@@ -64,6 +64,7 @@ def test_old_names_of_functions_are_the_new_ones(module: str, old: str, new: str
         ("window.kernel", "window.trace", "parse"),
         ("window.streams", "window.stream_issuer", "Streams"),
         ("nest.state", "nest.observation", "vector"),
+        ("nest.door", "nest.compiler_hook", "contraction"),
     ],
 )
 def test_modules_are_imported_by_their_old_names(old: str, new: str, name: str) -> None:
